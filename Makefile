@@ -1,0 +1,104 @@
+# agentsafe: build, test, measure. Every target runs on Debian 12 with Go and root; `make deps` brings the rest.
+SHELL := /bin/bash
+.SHELLFLAGS := -o pipefail -ec
+.DEFAULT_GOAL := build
+
+GO      ?= go
+PREFIX  ?= /usr/local
+DESTDIR ?=
+BIN     := bin
+PROGRAMS := $(patsubst cmd/%/main.go,%,$(wildcard cmd/*/main.go))
+
+# Whatever is slow to make (images, lint, tools) lives here, keyed by content, never in the repository.
+export AGENTSAFE_CACHE ?= $(or $(XDG_CACHE_HOME),$(HOME)/.cache)/agentsafe
+
+VERSION := $(shell git describe --tags --always 2>/dev/null || echo unknown)
+COMMIT  := $(shell git rev-parse HEAD 2>/dev/null || echo unknown)
+LDFLAGS := -s -w -X main.version=$(VERSION) -X main.commit=$(COMMIT)
+
+GOLANGCI_VERSION := v2.15.0
+GOFUMPT_VERSION  := v0.12.0
+FUZZTIME  ?= 20s
+BENCHARGS ?=
+# Two at a time: engines and compilers fill two cores, and the tests measure behaviour, not load.
+TESTFLAGS ?= -count=1 -p 2 -timeout 25m
+
+.PHONY: build install uninstall deps test test-unit test-integration test-long lint fmt bench demo fuzz clean vet $(PROGRAMS)
+
+## build: the programs, into bin/
+build: $(PROGRAMS)
+
+$(filter-out agentsafe-seccomp,$(PROGRAMS)):
+	@mkdir -p $(BIN)
+	CGO_ENABLED=0 $(GO) build -trimpath -ldflags '$(LDFLAGS)' -o $(BIN)/$@ ./cmd/$@
+
+# The one program with cgo: it is linked statically so that it runs where libseccomp is another version or absent.
+agentsafe-seccomp:
+	@mkdir -p $(BIN)
+	@test -e /usr/include/seccomp.h || { echo 'build agentsafe-seccomp: seccomp.h is missing: run `make deps`' >&2; exit 1; }
+	CGO_ENABLED=1 $(GO) build -trimpath -tags netgo,osusergo -ldflags '$(LDFLAGS) -linkmode external -extldflags -static' -o $(BIN)/$@ ./cmd/$@
+
+## install: the programs, below PREFIX (DESTDIR is honoured)
+install: build
+	install -d $(DESTDIR)$(PREFIX)/bin
+	install -m 0755 $(addprefix $(BIN)/,$(PROGRAMS)) $(DESTDIR)$(PREFIX)/bin
+
+uninstall:
+	rm -f $(addprefix $(DESTDIR)$(PREFIX)/bin/,$(PROGRAMS))
+
+## deps: Debian packages that building and testing need; silent when all are there
+deps:
+	@integration/deps.sh
+
+## test: everything that must hold before a change lands
+test: deps build vet
+	@mkdir -p $(BIN)/.test
+	@$(GO) build -o $(BIN)/.test/summary ./integration/summary
+	@{ $(GO) test -json $(TESTFLAGS) $$($(GO) list ./... | grep -v '/integration\(/\|$$\)') ; \
+	   $(GO) test -json $(TESTFLAGS) ./integration/... ; } 2>&1 | $(BIN)/.test/summary
+
+test-unit: build
+	$(GO) test $(TESTFLAGS) $$($(GO) list ./... | grep -v '/integration\(/\|$$\)')
+
+test-integration: deps build
+	$(GO) test $(TESTFLAGS) ./integration/...
+
+## test-long: test, then the race detector, lint and a round of fuzzing
+test-long: test lint fuzz
+	AGENTSAFE_TEST_LONG=1 $(GO) test -race $(TESTFLAGS) $$($(GO) list ./... | grep -v '/integration\(/\|$$\)')
+
+vet:
+	@bad=$$(gofmt -l $$(git ls-files '*.go')); test -z "$$bad" || { echo "gofmt -l: $$bad" >&2; exit 1; }
+	$(GO) vet ./...
+
+## lint: golangci-lint, pinned; slow to build, so it is kept in the cache
+lint: deps
+	@tool=$(AGENTSAFE_CACHE)/tools/golangci-lint-$(GOLANGCI_VERSION)-$$($(GO) env GOVERSION); \
+	test -x $$tool/golangci-lint || GOFLAGS=-mod=mod GOBIN=$$tool $(GO) install github.com/golangci/golangci-lint/v2/cmd/golangci-lint@$(GOLANGCI_VERSION); \
+	$$tool/golangci-lint run ./...
+
+fmt:
+	@tool=$(AGENTSAFE_CACHE)/tools/gofumpt-$(GOFUMPT_VERSION)-$$($(GO) env GOVERSION); \
+	test -x $$tool/gofumpt || GOFLAGS=-mod=mod GOBIN=$$tool $(GO) install mvdan.cc/gofumpt@$(GOFUMPT_VERSION); \
+	$$tool/gofumpt -l -w $$(git ls-files '*.go')
+
+## bench: agentsafe, runc, crun and the physical floor, by turns
+bench: deps build
+	@mkdir -p $(BIN)/.test
+	@$(GO) build -o $(BIN)/.test/bench ./integration/bench
+	@$(BIN)/.test/bench -runtime $(CURDIR)/$(BIN)/agentsafe $(BENCHARGS)
+
+## demo: a real agent task, without an engine
+demo: deps build
+	@integration/demo.sh
+
+## fuzz: every fuzz target for FUZZTIME
+fuzz:
+	@for p in $$($(GO) list ./...); do \
+	  for f in $$($(GO) test -list '^Fuzz' $$p | grep '^Fuzz' || true); do \
+	    echo "fuzz $$p $$f"; $(GO) test -run '^$$' -fuzz "^$$f\$$" -fuzztime $(FUZZTIME) $$p; \
+	  done; \
+	done
+
+clean:
+	rm -rf $(BIN)
