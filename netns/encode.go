@@ -1,0 +1,117 @@
+package netns
+
+import (
+	"golang.org/x/sys/unix"
+)
+
+// encode writes the transaction that makes the table what r says, whatever it
+// was before: objects are added (no error if they exist), static sets and
+// chains are flushed, then filled. Nothing is deleted, so hooks stay
+// registered while rules are replaced, dynamic sets keep what Finalize put
+// into them, and chains of other policies stay.
+func (r *Rules) encode(b *batch) {
+	b.nft(unix.NFT_MSG_NEWTABLE, unix.NLM_F_CREATE, "add table "+tableName)
+	b.str(unix.NFTA_TABLE_NAME, tableName)
+	b.end()
+	for i := range r.sets {
+		r.sets[i].encode(b, uint32(i+1))
+	}
+	for i := range r.chains {
+		r.chains[i].encode(b)
+	}
+	for i := range r.sets {
+		if !r.sets[i].dynamic {
+			r.sets[i].encodeElements(b)
+		}
+	}
+	for i := range r.chains {
+		r.chains[i].encodeRules(b)
+	}
+}
+
+func (s *set) encode(b *batch, id uint32) {
+	b.nft(unix.NFT_MSG_NEWSET, unix.NLM_F_CREATE, "add set "+s.name)
+	b.str(unix.NFTA_SET_TABLE, tableName)
+	b.str(unix.NFTA_SET_NAME, s.name)
+	var flags uint32
+	if s.interval {
+		flags = unix.NFT_SET_INTERVAL
+	}
+	b.u32(unix.NFTA_SET_FLAGS, flags)
+	b.u32(unix.NFTA_SET_KEY_TYPE, s.key.id)
+	b.u32(unix.NFTA_SET_KEY_LEN, s.key.length)
+	b.u32(unix.NFTA_SET_ID, id)
+	if s.sizeMax > 0 {
+		b.nest(unix.NFTA_SET_DESC, func() { b.u32(unix.NFTA_SET_DESC_SIZE, s.sizeMax) })
+	}
+	b.end()
+}
+
+// encodeElements replaces the content of the set.
+func (s *set) encodeElements(b *batch) {
+	b.nft(unix.NFT_MSG_DELSETELEM, 0, "flush set "+s.name)
+	s.encodeListHeader(b)
+	b.end()
+	if len(s.elements) == 0 {
+		return
+	}
+	b.nft(unix.NFT_MSG_NEWSETELEM, unix.NLM_F_CREATE, "fill set "+s.name)
+	s.encodeListHeader(b)
+	b.nest(unix.NFTA_SET_ELEM_LIST_ELEMENTS, func() {
+		for _, e := range s.elements {
+			encodeElement(b, e.key, false)
+			if e.end != nil {
+				encodeElement(b, e.end, true)
+			}
+		}
+	})
+	b.end()
+}
+
+func (s *set) encodeListHeader(b *batch) {
+	b.str(unix.NFTA_SET_ELEM_LIST_TABLE, tableName)
+	b.str(unix.NFTA_SET_ELEM_LIST_SET, s.name)
+}
+
+func encodeElement(b *batch, key []byte, end bool) {
+	b.nest(unix.NFTA_LIST_ELEM, func() {
+		b.nest(unix.NFTA_SET_ELEM_KEY, func() { b.bytes(unix.NFTA_DATA_VALUE, key) })
+		if end {
+			b.u32(unix.NFTA_SET_ELEM_FLAGS, unix.NFT_SET_ELEM_INTERVAL_END)
+		}
+	})
+}
+
+func (c *chain) encode(b *batch) {
+	b.nft(unix.NFT_MSG_NEWCHAIN, unix.NLM_F_CREATE, "add chain "+c.name)
+	b.str(unix.NFTA_CHAIN_TABLE, tableName)
+	b.str(unix.NFTA_CHAIN_NAME, c.name)
+	if c.hook.name != "" {
+		b.nest(unix.NFTA_CHAIN_HOOK, func() {
+			b.u32(unix.NFTA_HOOK_HOOKNUM, c.hook.num)
+			b.u32(unix.NFTA_HOOK_PRIORITY, hookPriority)
+		})
+		b.u32(unix.NFTA_CHAIN_POLICY, nfDrop)
+		b.str(unix.NFTA_CHAIN_TYPE, "filter")
+	}
+	b.end()
+}
+
+// encodeRules replaces the rules of the chain.
+func (c *chain) encodeRules(b *batch) {
+	b.nft(unix.NFT_MSG_DELRULE, 0, "flush chain "+c.name)
+	b.str(unix.NFTA_RULE_TABLE, tableName)
+	b.str(unix.NFTA_RULE_CHAIN, c.name)
+	b.end()
+	for _, r := range c.rules {
+		b.nft(unix.NFT_MSG_NEWRULE, unix.NLM_F_CREATE|unix.NLM_F_APPEND, "add rule "+r.text)
+		b.str(unix.NFTA_RULE_TABLE, tableName)
+		b.str(unix.NFTA_RULE_CHAIN, c.name)
+		b.nest(unix.NFTA_RULE_EXPRESSIONS, func() {
+			for _, e := range r.exprs {
+				e(b)
+			}
+		})
+		b.end()
+	}
+}

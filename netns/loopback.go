@@ -1,0 +1,59 @@
+package netns
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"os"
+
+	"golang.org/x/sys/unix"
+)
+
+// LoopbackUp sets lo up in ns, which is as for Install: a new namespace has it
+// down, and the runtime-spec leaves it to the runtime. The kernel then adds
+// 127.0.0.1/8 and ::1/128.
+func LoopbackUp(ns *os.File) error {
+	var route *conn
+	err := within(ns, func() (err error) {
+		route, err = dial(unix.NETLINK_ROUTE)
+		return err
+	})
+	defer route.Close()
+	if err == nil {
+		err = route.linkUp(loopbackIndex)
+	}
+	if err != nil {
+		return fmt.Errorf("set loopback up: %w", err)
+	}
+	return nil
+}
+
+// linkUp sends RTM_NEWLINK with struct ifinfomsg alone.
+func (c *conn) linkUp(index uint32) error {
+	ne := binary.NativeEndian
+	p := ne.AppendUint32(nil, nlHeaderLen+unix.SizeofIfInfomsg)
+	p = ne.AppendUint16(p, unix.RTM_NEWLINK)
+	p = ne.AppendUint16(p, unix.NLM_F_REQUEST|unix.NLM_F_ACK)
+	p = append(p, make([]byte, 12)...) // sequence, port, family and type
+	p = ne.AppendUint32(p, index)
+	p = ne.AppendUint32(p, unix.IFF_UP) // flags
+	p = ne.AppendUint32(p, unix.IFF_UP) // which of them change
+	if err := c.send(p); err != nil {
+		return err
+	}
+	acked := false
+	err := c.receive(make([]byte, 4096), func(m message) error {
+		if m.typ != unix.NLMSG_ERROR {
+			return nil
+		}
+		if e := m.errno(); e != 0 {
+			return e
+		}
+		acked = true
+		return nil
+	})
+	if err == nil && !acked {
+		err = errors.New("no acknowledgement")
+	}
+	return err
+}

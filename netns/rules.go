@@ -1,0 +1,223 @@
+package netns
+
+import (
+	"hash/fnv"
+	"net/netip"
+	"slices"
+	"strconv"
+
+	"golang.org/x/sys/unix"
+)
+
+const (
+	tableName   = "agentsafe"
+	refuseChain = "refuse"
+
+	// hookPriority is after every NAT hook that an engine or a mesh installs
+	// (nat output is -100), so that rules see the address that is really
+	// dialled, not the one before DNAT.
+	hookPriority = 1000
+)
+
+// Rules is a compiled Policy: what String prints and Install sends. It is
+// immutable and may be used for any number of namespaces at once. The zero
+// value has no rules, as has ModeOpen and ModeHost.
+type Rules struct {
+	mode   Mode
+	sets   []set
+	chains []chain
+	packet []byte   // the whole transaction
+	steps  []string // what each message of packet does
+}
+
+// chain is a list of rules; with a hook it sees every packet of that hook.
+type chain struct {
+	name  string
+	hook  hook
+	rules []rule
+}
+
+type hook struct {
+	name string
+	num  uint32
+}
+
+// rule is one line of nft syntax and the expressions that it stands for.
+type rule struct {
+	text  string
+	exprs []expr
+}
+
+// PlanRules compiles a policy. It makes no syscalls; equal policies give equal
+// rules. It returns the error of Policy.Validate.
+func PlanRules(p Policy) (*Rules, error) {
+	if err := p.Validate(); err != nil {
+		return nil, err
+	}
+	r := &Rules{mode: p.Mode}
+	switch p.Mode {
+	case ModeOpen, ModeHost:
+		return r, nil
+	case ModeEngine:
+		r.sets = engineSets()
+		r.chains = []chain{refusal(), engineOutput(p.AllowPrivate)}
+	case ModeNone, "":
+		r.mode = ModeNone
+		r.chains = []chain{refusal(), noneOutput()}
+	}
+	r.chains = append(r.chains, forward())
+	b := newBatch()
+	r.encode(b)
+	r.packet, r.steps = b.close(), b.steps
+	return r, nil
+}
+
+// refusal answers so that the task fails at once and doesn't hang: connect
+// returns ECONNREFUSED for TCP (an ICMP error would be kept as a soft error
+// while the socket is locked by connect), EPERM or EHOSTUNREACH/EACCES for
+// the rest.
+func refusal() chain {
+	return chain{name: refuseChain, rules: []rule{
+		{"meta l4proto tcp reject with tcp reset", []expr{
+			meta(reg, unix.NFT_META_L4PROTO), equal(unix.IPPROTO_TCP), reject(unix.NFT_REJECT_TCP_RST, 0),
+		}},
+		{"reject with icmpx admin-prohibited", []expr{
+			reject(unix.NFT_REJECT_ICMPX_UNREACH, unix.NFT_REJECT_ICMPX_ADMIN_PROHIBITED),
+		}},
+	}}
+}
+
+// forward drops what would pass through the namespace: a container is not a
+// router, and a packet injected from a tun device would miss the output hook.
+// The explicit rule counts, not the policy, which the kernel sets a moment
+// after the hook is registered.
+func forward() chain {
+	return chain{name: "forward", hook: hook{"forward", unix.NF_INET_FORWARD}, rules: []rule{
+		{"drop", []expr{verdict(nfDrop, "")}},
+	}}
+}
+
+func noneOutput() chain {
+	return chain{name: "none", hook: hook{"output", unix.NF_INET_LOCAL_OUT}, rules: []rule{
+		accept("fib daddr type local", isLocal(unix.NFTA_FIB_F_DADDR)),
+		refuse("", nil),
+	}}
+}
+
+// engineOutput is the rule list of ModeEngine. The order is the policy: each
+// line says what would break if it stood elsewhere.
+func engineOutput(allow []netip.Prefix) chain {
+	rules := []rule{
+		// Links can't come up without neighbour discovery and multicast
+		// listener reports, and duplicate address detection sends from ::,
+		// so before the source check. Only the kernel or CAP_NET_RAW sends
+		// these types.
+		accept("icmpv6 type @neighbour", []expr{
+			meta(reg, unix.NFT_META_L4PROTO), equal(unix.IPPROTO_ICMPV6), payload(reg, l4Base, 0, 1), lookup(reg, "neighbour"),
+		}),
+		// The reset of a refused connection carries the refused address as
+		// its source and travels from us to us, through this hook.
+		accept("ct direction reply ct state related fib daddr type local", slices.Concat(
+			isReply(), ctState(ctRelated), isLocal(unix.NFTA_FIB_F_DADDR),
+		)),
+		// Without this, an unprivileged task forges "inbound" connections:
+		// IPV6_FREEBIND sends to itself from any address, and conntrack then
+		// takes what it sends to that address for replies.
+		{"fib saddr type != local drop", []expr{
+			fibType(unix.NFTA_FIB_F_SADDR), compare(unix.NFT_CMP_NEQ, host32(unix.RTN_LOCAL)...), verdict(nfDrop, ""),
+		}},
+		// Before metadata: some clouds run their resolver at that address.
+		accept("ip daddr . meta l4proto . th dport @dns4", append(loadEndpoint(true), lookup(reg32, "dns4"))),
+		accept("ip6 daddr . meta l4proto . th dport @dns6", append(loadEndpoint(false), lookup(reg32, "dns6"))),
+		// Before replies and before every range that somebody may allow.
+		refuse("ip daddr @metadata4", append(loadDaddr(true), lookup(reg, "metadata4"))),
+		refuse("ip6 daddr @metadata6", append(loadDaddr(false), lookup(reg, "metadata6"))),
+		// By address type, not by interface: after a redirect in the output
+		// hook the packet still carries the old interface.
+		accept("fib daddr type local", isLocal(unix.NFTA_FIB_F_DADDR)),
+		// Only the reply direction: what the task opened itself is judged
+		// packet by packet, so a policy that tightens bites at once, and an
+		// expectation of a conntrack helper opens nothing.
+		accept("ct direction reply ct state established,related", slices.Concat(
+			isReply(), ctState(ctEstablished|ctRelated),
+		)),
+	}
+	for _, m := range metadataTable() {
+		if m.inbound {
+			a := netip.MustParseAddr(m.addr)
+			rules = append(rules, refuse("ip daddr "+m.addr, inPrefix(netip.PrefixFrom(a, a.BitLen()))))
+		}
+	}
+	rules = append(rules,
+		// Source routes name the real destination where no rule looks: IPv4
+		// options and routing headers are open to unprivileged sockets.
+		refuse("ip hdrlength > 5", append(isFamily(true),
+			payload(reg, l3Base, 0, 1), mask(0x0f), compare(unix.NFT_CMP_GT, 5))),
+		refuse("exthdr rt exists", append(isFamily(false), routingHeader(), equal(1))),
+	)
+	for _, p := range allow {
+		family := "ip6"
+		if p.Addr().Is4() {
+			family = "ip"
+		}
+		rules = append(rules, accept(family+" daddr "+nftPrefix(p), inPrefix(p)))
+	}
+	rules = append(rules,
+		// Before peers, whose subnet contains them; also where they're public.
+		refuse("ip daddr @hosts4", append(loadDaddr(true), lookup(reg, "hosts4"))),
+		refuse("ip6 daddr @hosts6", append(loadDaddr(false), lookup(reg, "hosts6"))),
+		accept("ip daddr @peers4", append(loadDaddr(true), lookup(reg, "peers4"))),
+		accept("ip6 daddr @peers6", append(loadDaddr(false), lookup(reg, "peers6"))),
+		refuse("ip daddr @special4", append(loadDaddr(true), lookup(reg, "special4"))),
+		refuse("ip6 daddr @special6", append(loadDaddr(false), lookup(reg, "special6"))),
+		rule{"accept", []expr{verdict(nfAccept, "")}},
+	)
+	return chain{name: "engine" + suffix(allow), hook: hook{"output", unix.NF_INET_LOCAL_OUT}, rules: rules}
+}
+
+// suffix gives policies that differ chains that differ: where containers with
+// several policies share a namespace, all of their chains stay hooked, and a
+// packet must pass every one of them.
+func suffix(allow []netip.Prefix) string {
+	if len(allow) == 0 {
+		return ""
+	}
+	h := fnv.New64a()
+	for _, p := range allow {
+		_, _ = h.Write([]byte(p.String() + " "))
+	}
+	return "-" + strconv.FormatUint(h.Sum64(), 16)
+}
+
+// nftPrefix leaves out the length of a single address, as nft prints it.
+func nftPrefix(p netip.Prefix) string {
+	if p.IsSingleIP() {
+		return p.Addr().String()
+	}
+	return p.String()
+}
+
+const (
+	nfDrop   = 0
+	nfAccept = 1
+)
+
+func accept(match string, exprs []expr) rule {
+	return rule{match + " accept", append(exprs, verdict(nfAccept, ""))}
+}
+
+func refuse(match string, exprs []expr) rule {
+	text := "goto " + refuseChain
+	if match != "" {
+		text = match + " " + text
+	}
+	return rule{text, append(exprs, verdict(unix.NFT_GOTO, refuseChain))}
+}
+
+func isReply() []expr {
+	return []expr{ct(unix.NFT_CT_DIRECTION), equal(ctReply)}
+}
+
+func isLocal(flags uint32) []expr {
+	return []expr{fibType(flags), equal(host32(unix.RTN_LOCAL)...)}
+}

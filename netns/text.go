@@ -1,0 +1,57 @@
+package netns
+
+import (
+	"fmt"
+	"strings"
+)
+
+// String prints the rules in nft's own syntax: what it prints can be loaded
+// with "nft -f -", and the tests compare it with nft's listing of what Install
+// made. Modes without rules print one comment.
+func (r *Rules) String() string {
+	if len(r.chains) == 0 {
+		return fmt.Sprintf("# network mode %q: no rules\n", string(r.mode))
+	}
+	var w strings.Builder
+	fmt.Fprintf(&w, "table inet %s {\n", tableName)
+	for i := range r.sets {
+		r.sets[i].print(&w)
+	}
+	for i := range r.chains {
+		r.chains[i].print(&w)
+	}
+	w.WriteString("}\n")
+	return w.String()
+}
+
+func (s *set) print(w *strings.Builder) {
+	fmt.Fprintf(w, "\tset %s {\n\t\ttype %s\n", s.name, s.key.name)
+	if s.sizeMax > 0 {
+		fmt.Fprintf(w, "\t\tsize %d\n", s.sizeMax)
+	}
+	if s.interval {
+		w.WriteString("\t\tflags interval\n")
+	}
+	for i, e := range s.elements {
+		sep, tail := "\t\t\t     ", ",\n"
+		if i == 0 {
+			sep = "\t\telements = { "
+		}
+		if i == len(s.elements)-1 {
+			tail = " }\n"
+		}
+		w.WriteString(sep + e.text + tail)
+	}
+	w.WriteString("\t}\n")
+}
+
+func (c *chain) print(w *strings.Builder) {
+	fmt.Fprintf(w, "\tchain %s {\n", c.name)
+	if c.hook.name != "" {
+		fmt.Fprintf(w, "\t\ttype filter hook %s priority %d; policy drop;\n", c.hook.name, hookPriority)
+	}
+	for _, r := range c.rules {
+		fmt.Fprintf(w, "\t\t%s\n", r.text)
+	}
+	w.WriteString("\t}\n")
+}
