@@ -1,0 +1,135 @@
+package image
+
+import (
+	"archive/tar"
+	"bytes"
+	"context"
+	"io"
+	"os"
+	"path/filepath"
+	"testing"
+
+	v1 "github.com/opencontainers/image-spec/specs-go/v1"
+)
+
+// FuzzSelect: the outer archive and its documents are hostile bytes. Whatever
+// they are, reading them must end, within the limits, and must not panic.
+func FuzzSelect(f *testing.F) {
+	layer := tarOf(f, reg("hello", "hi"))
+	f.Add(tarOf(f, dockerSave(f, v1.ImageConfig{Cmd: []string{"sh"}}, layer)...))
+	f.Add(tarOf(f, ociLayout(f, v1.ImageConfig{User: "0"}, [][]byte{layer}, [][]byte{gzipOf(f, layer)})...))
+	f.Add(tarOf(f, symlink("manifest.json", "b"), symlink("b", "manifest.json")))
+	f.Fuzz(func(t *testing.T, data []byte) {
+		lim := Limits{ArchiveEntries: 64, MetadataBytes: 1 << 16, Layers: 8}.withDefaults()
+		r := bytes.NewReader(data)
+		entries, err := index(r, lim)
+		if err != nil {
+			return
+		}
+		for name, e := range entries {
+			if clean, err := cleanName(name); err != nil || clean != name {
+				t.Errorf("index kept the name %q", name)
+			}
+			if e.link == "" && (e.offset < 0 || e.size < 0) {
+				t.Errorf("index kept %+v", e)
+			}
+		}
+	})
+}
+
+// FuzzLayer unpacks hostile layers beside a canary file, which must stay.
+func FuzzLayer(f *testing.F) {
+	needUnpack(f)
+	f.Add(tarOf(f, dir("a"), reg("a/b", "c"), symlink("l", "a"), hardlink("h", "a/b")))
+	f.Add(tarOf(f, reg("a/.wh.b", ""), reg("a/.wh..wh..opq", ""), reg("a/c", "d")))
+	f.Add(tarOf(f, symlink("up", "../.."), reg("up/canary", "evil"), reg("up/.wh.canary", "")))
+	f.Add(tarOf(f, xattr(reg("f", "x"), "user.a", "b")))
+	f.Fuzz(func(t *testing.T, data []byte) {
+		base := t.TempDir()
+		canary := filepath.Join(base, "canary")
+		if err := os.WriteFile(canary, []byte("alive"), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		target := filepath.Join(base, "store", "layer")
+		if err := makeAll(target); err != nil {
+			t.Fatal(err)
+		}
+		a := &Archive{entries: map[string]entry{"l": {size: int64(len(data))}}}
+		a.file = fileOf(t, data)
+		defer a.Close()
+		lim := Limits{LayerEntries: 200, LayerBytes: 1 << 20}.withDefaults()
+		_, err := unpack(context.Background(), a, Layer{name: "l", DiffID: blobDigest(string(data))}, target, lim)
+		if got, err := os.ReadFile(canary); err != nil || string(got) != "alive" {
+			t.Fatalf("canary: %q, %v", got, err)
+		}
+		for dir, want := range map[string]int{base: 2, filepath.Join(base, "store"): 1} {
+			if left, err := os.ReadDir(dir); err != nil || len(left) != want {
+				t.Fatalf("written outside of the layer: %v, %v", left, err)
+			}
+		}
+		if err == nil {
+			wantOnlyKnownTypes(t, target)
+		}
+	})
+}
+
+// wantOnlyKnownTypes fails if a device other than a whiteout was made.
+func wantOnlyKnownTypes(t *testing.T, dir string) {
+	t.Helper()
+	err := filepath.WalkDir(dir, func(p string, d os.DirEntry, err error) error {
+		if err != nil {
+			return err
+		}
+		info, err := d.Info()
+		if err != nil {
+			return err
+		}
+		if info.Mode()&os.ModeDevice != 0 && !isWhiteout(t, p) {
+			t.Errorf("device %q", p)
+		}
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// FuzzAccounts: account files of an image are hostile.
+func FuzzAccounts(f *testing.F) {
+	f.Add("app:staff", testPasswd, testGroup)
+	f.Add("1000", "1000:x:0:0::/:", "")
+	f.Fuzz(func(t *testing.T, text, passwd, group string) {
+		u, err := resolveUser(text, []byte(passwd), []byte(group))
+		if err != nil {
+			return
+		}
+		if u.UID > maxID || u.GID > maxID || len(u.Groups) > 64 || u.Home == "" || u.Home[0] != '/' {
+			t.Errorf("resolveUser(%q) = %+v", text, u)
+		}
+		if id, numeric, _ := parseID(text); numeric && u.UID != id {
+			t.Errorf("id %q became %d", text, u.UID)
+		}
+	})
+}
+
+func fileOf(t *testing.T, data []byte) *os.File {
+	t.Helper()
+	f, err := os.Open(writeArchive(t, data))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return f
+}
+
+// TestFilterCleansAttributes: the filter changes the header that is unpacked.
+func TestFilterCleansAttributes(t *testing.T) {
+	data := tarOf(t, xattr(reg("f", ""), "security.selinux", "x"))
+	h, err := tar.NewReader(bytes.NewReader(data)).Next()
+	if err != nil && err != io.EOF {
+		t.Fatal(err)
+	}
+	f := layerFilter{lim: DefaultLimits()}
+	if ok, err := f.check(h); !ok || err != nil || h.PAXRecords[xattrRecord+"security.selinux"] != "" {
+		t.Errorf("check = %v, %v, records %q", ok, err, h.PAXRecords)
+	}
+}
