@@ -27,7 +27,8 @@ type entry struct {
 
 // Archive is an indexed image archive. Its methods do not write.
 type Archive struct {
-	file    *os.File
+	data    io.ReaderAt
+	close   func() error
 	entries map[string]entry
 	lim     Limits
 }
@@ -79,11 +80,11 @@ func openFile(file *os.File, tempDir string, lim Limits) (_ *Archive, err error)
 	if err != nil {
 		return nil, err
 	}
-	return &Archive{file: file, entries: entries, lim: lim}, nil
+	return &Archive{data: file, close: file.Close, entries: entries, lim: lim}, nil
 }
 
 // Close closes the archive file.
-func (a *Archive) Close() error { return a.file.Close() }
+func (a *Archive) Close() error { return a.close() }
 
 func decompressToTemp(file *os.File, tempDir string, lim Limits) (*os.File, error) {
 	fd, err := unix.Open(tempDir, unix.O_TMPFILE|unix.O_RDWR|unix.O_CLOEXEC, 0o600)
@@ -188,7 +189,7 @@ func (a *Archive) open(name string) (*io.SectionReader, error) {
 			return nil, fmt.Errorf("%q: %w", name, ErrNotFound)
 		}
 		if e.link == "" {
-			return io.NewSectionReader(a.file, e.offset, e.size), nil
+			return io.NewSectionReader(a.data, e.offset, e.size), nil
 		}
 		name = e.link
 	}

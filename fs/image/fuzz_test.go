@@ -34,6 +34,14 @@ func FuzzSelect(f *testing.F) {
 				t.Errorf("index kept %+v", e)
 			}
 		}
+		a := &Archive{data: r, entries: entries, lim: lim}
+		img, err := a.Select("", here())
+		if err != nil {
+			return
+		}
+		if len(img.Layers) > lim.Layers || img.Config.WorkingDir == "" || img.Config.WorkingDir[0] != '/' {
+			t.Errorf("image = %+v", img)
+		}
 	})
 }
 
@@ -54,9 +62,7 @@ func FuzzLayer(f *testing.F) {
 		if err := makeAll(target); err != nil {
 			t.Fatal(err)
 		}
-		a := &Archive{entries: map[string]entry{"l": {size: int64(len(data))}}}
-		a.file = fileOf(t, data)
-		defer a.Close()
+		a := &Archive{data: bytes.NewReader(data), entries: map[string]entry{"l": {size: int64(len(data))}}}
 		lim := Limits{LayerEntries: 200, LayerBytes: 1 << 20}.withDefaults()
 		_, err := unpack(context.Background(), a, Layer{name: "l", DiffID: blobDigest(string(data))}, target, lim)
 		if got, err := os.ReadFile(canary); err != nil || string(got) != "alive" {
@@ -110,15 +116,6 @@ func FuzzAccounts(f *testing.F) {
 			t.Errorf("id %q became %d", text, u.UID)
 		}
 	})
-}
-
-func fileOf(t *testing.T, data []byte) *os.File {
-	t.Helper()
-	f, err := os.Open(writeArchive(t, data))
-	if err != nil {
-		t.Fatal(err)
-	}
-	return f
 }
 
 // TestFilterCleansAttributes: the filter changes the header that is unpacked.
