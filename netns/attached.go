@@ -16,9 +16,9 @@ type attached struct {
 // facts are the kernel's answers that planAttached judges.
 type facts struct {
 	addrs    []linkAddr
-	gateways []netip.Addr   // next hops of all routes
-	tuns     map[uint32]bool // link index: a tun or tap device
-	hostIPs  []netip.Addr   // addresses of the namespace that Finalize runs in
+	gateways []netip.Addr // next hops of all routes
+	tuns     []uint32     // link indexes of tun and tap devices
+	hostIPs  []netip.Addr // addresses of the namespace that Finalize runs in
 }
 
 // linkAddr is an address of a link. For a point-to-point link, local and the
@@ -63,7 +63,7 @@ func planAttached(f facts, nameservers []netip.Addr) *attached {
 			}
 			continue
 		}
-		if f.tuns[la.index] || !isSubnet(la.prefix) {
+		if slices.Contains(f.tuns, la.index) || !isSubnet(la.prefix) {
 			continue
 		}
 		a.addSubnet(la.prefix.Masked(), f.hostIPs, own)

@@ -24,8 +24,8 @@ type batch struct {
 	start int // of the open message
 }
 
-func newBatch() *batch {
-	b := &batch{buf: make([]byte, 0, 8192)}
+func newBatch(sizeBytes int) *batch {
+	b := &batch{steps: make([]string, 0, 64), buf: make([]byte, 0, sizeBytes)}
 	b.message(unix.NFNL_MSG_BATCH_BEGIN, 0, unix.AF_UNSPEC, unix.NFNL_SUBSYS_NFTABLES, "begin")
 	b.end()
 	return b
@@ -98,3 +98,6 @@ func (b *batch) pad() {
 		b.buf = append(b.buf, 0)
 	}
 }
+
+// littleEndian is whether headers made here are those of enginePacket.
+func littleEndian() bool { return binary.NativeEndian.Uint16([]byte{1, 0}) == 1 }

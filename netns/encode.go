@@ -4,29 +4,31 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// encode writes the transaction that makes the table what r says, whatever it
-// was before: objects are added (no error if they exist), static sets and
-// chains are flushed, then filled. Nothing is deleted, so hooks stay
-// registered while rules are replaced, dynamic sets keep what Finalize put
-// into them, and chains of other policies stay.
-func (r *Rules) encode(b *batch) {
+// encode returns the transaction that makes the table what t says, whatever it
+// was before, and what each of its messages does. Objects are added (no error
+// if they exist), static sets and chains are flushed, then filled. Nothing is
+// deleted, so hooks stay registered while rules are replaced, dynamic sets
+// keep what Finalize put into them, and chains of other policies stay.
+func (t *table) encode() (packet []byte, steps []string) {
+	b := newBatch(12 << 10)
 	b.nft(unix.NFT_MSG_NEWTABLE, unix.NLM_F_CREATE, "add table "+tableName)
 	b.str(unix.NFTA_TABLE_NAME, tableName)
 	b.end()
-	for i := range r.sets {
-		r.sets[i].encode(b, uint32(i+1))
+	for i := range t.sets {
+		t.sets[i].encode(b, uint32(i+1))
 	}
-	for i := range r.chains {
-		r.chains[i].encode(b)
+	for i := range t.chains {
+		t.chains[i].encode(b)
 	}
-	for i := range r.sets {
-		if !r.sets[i].dynamic {
-			r.sets[i].encodeElements(b)
+	for i := range t.sets {
+		if !t.sets[i].dynamic {
+			t.sets[i].encodeElements(b)
 		}
 	}
-	for i := range r.chains {
-		r.chains[i].encodeRules(b)
+	for i := range t.chains {
+		t.chains[i].encodeRules(b)
 	}
+	return b.close(), b.steps
 }
 
 func (s *set) encode(b *batch, id uint32) {

@@ -26,7 +26,7 @@ import (
 // Finalize also reads the addresses of the caller's own namespace, to tell the
 // host from the peers. Errors: ErrOwnNamespace, ErrNotInstalled, as Install.
 func (r *Rules) Finalize(ns *os.File, nameservers []netip.Addr) error {
-	if r.mode != ModeEngine {
+	if r.policy.Mode != ModeEngine {
 		return nil
 	}
 	if err := finalize(ns, nameservers); err != nil {
@@ -57,12 +57,12 @@ func finalize(ns *os.File, nameservers []netip.Addr) error {
 	if !ok {
 		return fmt.Errorf("more than %d gateways and host addresses", dynamicSizeMax)
 	}
-	b := newBatch()
+	b := newBatch(2 << 10)
 	sets := attachedSets(a)
 	for i := range sets {
 		sets[i].encodeElements(b)
 	}
-	err = nft.transact(b.close(), b.steps)
+	err = nft.transact(b.close(), func() []string { return b.steps })
 	if errors.Is(err, unix.ENOENT) {
 		return fmt.Errorf("%w: %w", ErrNotInstalled, err)
 	}

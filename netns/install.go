@@ -24,7 +24,7 @@ var ErrNotInstalled = errors.New("rules are not installed")
 // CAP_NET_ADMIN in it; otherwise the message that the kernel refused, usually
 // for want of a module (NF_TABLES_INET, NFT_CT, NFT_FIB_INET, NFT_REJECT_INET).
 func (r *Rules) Install(ns *os.File) error {
-	if len(r.chains) == 0 {
+	if len(r.packet) == 0 {
 		return nil
 	}
 	var nft *conn
@@ -34,7 +34,10 @@ func (r *Rules) Install(ns *os.File) error {
 	})
 	defer nft.Close()
 	if err == nil {
-		err = nft.transact(r.packet, r.steps)
+		err = nft.transact(r.packet, func() []string {
+			_, steps := planTable(r.policy).encode()
+			return steps
+		})
 	}
 	if err != nil {
 		return fmt.Errorf("install network rules: %w", err)
@@ -44,20 +47,20 @@ func (r *Rules) Install(ns *os.File) error {
 
 // transact sends a transaction and reads the kernel's verdict. The last
 // message asked for an acknowledgement; an error of any message, or of the
-// commit as a whole, means that nothing was changed.
-func (c *conn) transact(packet []byte, steps []string) error {
+// commit as a whole, means that nothing was changed. steps names the messages,
+// for errors.
+func (c *conn) transact(packet []byte, steps func() []string) error {
 	if err := c.send(packet); err != nil {
 		return err
 	}
 	acked := false
-	buf := make([]byte, 4096)
 	for {
-		err := c.receive(buf, func(m message) error {
+		err := c.receive(func(m message) error {
 			if m.typ != unix.NLMSG_ERROR {
 				return nil
 			}
 			if e := m.errno(); e != 0 {
-				return fmt.Errorf("%s: %w", step(steps, m.seq), explain(e))
+				return fmt.Errorf("%s: %w", step(steps(), m.seq), explain(e))
 			}
 			acked = true
 			return nil

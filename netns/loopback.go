@@ -42,7 +42,7 @@ func (c *conn) linkUp(index uint32) error {
 		return err
 	}
 	acked := false
-	err := c.receive(make([]byte, 4096), func(m message) error {
+	err := c.receive(func(m message) error {
 		if m.typ != unix.NLMSG_ERROR {
 			return nil
 		}

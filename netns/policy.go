@@ -33,6 +33,8 @@ type Policy struct {
 	// AllowPrivate lists ranges that ModeEngine reaches although they are
 	// private (the pod and service ranges of a cluster, say). It comes from
 	// the host's configuration, never from an image, a pod or an annotation.
+	// Gateways inside a range stay DNS only; a single address (/32, /128)
+	// opens that address even if it is a gateway.
 	// Other modes refuse it when it is not empty.
 	AllowPrivate []netip.Prefix `json:"allowPrivate,omitempty"`
 }

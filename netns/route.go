@@ -2,7 +2,6 @@ package netns
 
 import (
 	"encoding/binary"
-	"errors"
 	"fmt"
 	"net/netip"
 
@@ -16,40 +15,35 @@ const dumpAttempts = 5
 const rtextFilterSkipStats = 1 << 3
 
 // dump asks for all objects of a kind (RTM_GETADDR, RTM_GETLINK, RTM_GETROUTE)
-// of both families. header is the zeroed fixed header of the request.
-func (c *conn) dump(request uint16, header []byte, visit func(m message)) error {
+// of both families and appends what parse makes of each. header is the zeroed
+// fixed header of the request.
+func dump[T any](c *conn, request uint16, header []byte, parse func(body []byte, out []T) []T) ([]T, error) {
 	for range dumpAttempts {
-		var found []message
-		complete, err := c.dumpOnce(request, header, &found)
+		var out []T
+		complete, err := c.dumpOnce(request, header, func(body []byte) { out = parse(body, out) })
 		if err != nil {
-			return err
+			return nil, err
 		}
 		if complete {
-			for _, m := range found {
-				visit(m)
-			}
-			return nil
+			return out, nil
 		}
 	}
-	return fmt.Errorf("dump %d: changed during each of %d attempts", request, dumpAttempts)
+	return nil, fmt.Errorf("dump %d: changed during each of %d attempts", request, dumpAttempts)
 }
 
 // dumpOnce reports false if the answer isn't a consistent snapshot.
-func (c *conn) dumpOnce(request uint16, header []byte, found *[]message) (bool, error) {
+func (c *conn) dumpOnce(request uint16, header []byte, visit func(body []byte)) (bool, error) {
 	ne := binary.NativeEndian
 	p := ne.AppendUint32(nil, uint32(nlHeaderLen+len(header)))
 	p = ne.AppendUint16(p, request)
 	p = ne.AppendUint16(p, unix.NLM_F_REQUEST|unix.NLM_F_DUMP)
-	p = ne.AppendUint32(p, 0)
-	p = ne.AppendUint32(p, 0)
+	p = append(p, make([]byte, 8)...) // sequence, port
 	if err := c.send(append(p, header...)); err != nil {
 		return false, err
 	}
 	done, complete := false, true
 	for !done {
-		// A buffer per datagram: the messages found point into it. The kernel
-		// sizes its datagrams by the reader's buffer, from 8 to 32 KiB.
-		err := c.receive(make([]byte, 32<<10), func(m message) error {
+		err := c.receive(func(m message) error {
 			complete = complete && m.flags&unix.NLM_F_DUMP_INTR == 0
 			switch m.typ {
 			case unix.NLMSG_DONE, unix.NLMSG_ERROR:
@@ -58,13 +52,10 @@ func (c *conn) dumpOnce(request uint16, header []byte, found *[]message) (bool, 
 					return e
 				}
 			default:
-				*found = append(*found, m)
+				visit(m.body)
 			}
 			return nil
 		})
-		if errors.Is(err, unix.EINTR) {
-			return false, nil
-		}
 		if err != nil {
 			return false, fmt.Errorf("dump %d: %w", request, err)
 		}
@@ -74,13 +65,12 @@ func (c *conn) dumpOnce(request uint16, header []byte, found *[]message) (bool, 
 
 // addrs returns the addresses of the namespace.
 func (c *conn) addrs() ([]linkAddr, error) {
-	var out []linkAddr
-	err := c.dump(unix.RTM_GETADDR, make([]byte, unix.SizeofIfAddrmsg), func(m message) {
-		if a, ok := parseAddr(m.body); ok {
+	return dump(c, unix.RTM_GETADDR, make([]byte, unix.SizeofIfAddrmsg), func(body []byte, out []linkAddr) []linkAddr {
+		if a, ok := parseAddr(body); ok {
 			out = append(out, a)
 		}
+		return out
 	})
-	return out, err
 }
 
 // parseAddr reads struct ifaddrmsg and its attributes.
@@ -107,20 +97,19 @@ func parseAddr(b []byte) (linkAddr, bool) {
 	return linkAddr{binary.NativeEndian.Uint32(b[4:]), local, p}, p.IsValid()
 }
 
-// tuns returns the tun and tap devices of the namespace by link index.
-func (c *conn) tuns() (map[uint32]bool, error) {
-	out := map[uint32]bool{}
+// tuns returns the link indexes of the namespace's tun and tap devices.
+func (c *conn) tuns() ([]uint32, error) {
+	ne := binary.NativeEndian
 	h := make([]byte, unix.SizeofIfInfomsg, unix.SizeofIfInfomsg+8)
-	h = binary.NativeEndian.AppendUint16(h, 8)
-	h = binary.NativeEndian.AppendUint16(h, unix.IFLA_EXT_MASK)
-	h = binary.NativeEndian.AppendUint32(h, rtextFilterSkipStats)
-	err := c.dump(unix.RTM_GETLINK, h, func(m message) {
-		if len(m.body) < unix.SizeofIfInfomsg || linkKind(m.body[unix.SizeofIfInfomsg:]) != "tun" {
-			return
+	h = ne.AppendUint16(h, 8)
+	h = ne.AppendUint16(h, unix.IFLA_EXT_MASK)
+	h = ne.AppendUint32(h, rtextFilterSkipStats)
+	return dump(c, unix.RTM_GETLINK, h, func(body []byte, out []uint32) []uint32 {
+		if len(body) >= unix.SizeofIfInfomsg && linkKind(body[unix.SizeofIfInfomsg:]) == "tun" {
+			out = append(out, ne.Uint32(body[4:]))
 		}
-		out[binary.NativeEndian.Uint32(m.body[4:])] = true
+		return out
 	})
-	return out, err
 }
 
 func linkKind(attrs []byte) (kind string) {
@@ -139,13 +128,12 @@ func linkKind(attrs []byte) (kind string) {
 
 // gateways returns the next hops of all routes of all tables.
 func (c *conn) gateways() ([]netip.Addr, error) {
-	var out []netip.Addr
-	err := c.dump(unix.RTM_GETROUTE, make([]byte, unix.SizeofRtMsg), func(m message) {
-		if len(m.body) >= unix.SizeofRtMsg {
-			out = appendGateways(out, m.body[unix.SizeofRtMsg:])
+	return dump(c, unix.RTM_GETROUTE, make([]byte, unix.SizeofRtMsg), func(body []byte, out []netip.Addr) []netip.Addr {
+		if len(body) >= unix.SizeofRtMsg {
+			out = appendGateways(out, body[unix.SizeofRtMsg:])
 		}
+		return out
 	})
-	return out, err
 }
 
 // appendGateways reads the attributes of a route, or of one next hop of a

@@ -21,13 +21,16 @@ const (
 
 // Rules is a compiled Policy: what String prints and Install sends. It is
 // immutable and may be used for any number of namespaces at once. The zero
-// value has no rules, as has ModeOpen and ModeHost.
+// value has no rules, as have ModeOpen and ModeHost.
 type Rules struct {
-	mode   Mode
+	policy Policy
+	packet []byte // the whole transaction, empty without rules; read-only
+}
+
+// table is the readable form that String prints and the transaction encodes.
+type table struct {
 	sets   []set
 	chains []chain
-	packet []byte   // the whole transaction
-	steps  []string // what each message of packet does
 }
 
 // chain is a list of rules; with a hook it sees every packet of that hook.
@@ -54,22 +57,27 @@ func PlanRules(p Policy) (*Rules, error) {
 	if err := p.Validate(); err != nil {
 		return nil, err
 	}
-	r := &Rules{mode: p.Mode}
-	switch p.Mode {
-	case ModeOpen, ModeHost:
-		return r, nil
-	case ModeEngine:
-		r.sets = engineSets()
-		r.chains = []chain{refusal(), engineOutput(p.AllowPrivate)}
-	case ModeNone, "":
-		r.mode = ModeNone
-		r.chains = []chain{refusal(), noneOutput()}
+	p.AllowPrivate = slices.Clone(p.AllowPrivate)
+	r := &Rules{policy: p}
+	switch {
+	case !p.Filtered():
+	case p.Mode == ModeEngine && len(p.AllowPrivate) == 0 && littleEndian():
+		r.packet = readOnlyBytes(enginePacket)
+	default:
+		r.packet, _ = planTable(p).encode()
 	}
-	r.chains = append(r.chains, forward())
-	b := newBatch()
-	r.encode(b)
-	r.packet, r.steps = b.close(), b.steps
 	return r, nil
+}
+
+// planTable is the policy as nftables objects, nil without rules.
+func planTable(p Policy) *table {
+	switch {
+	case !p.Filtered():
+		return nil
+	case p.Mode == ModeEngine:
+		return &table{engineSets(), []chain{refusal(), engineOutput(p.AllowPrivate), forward()}}
+	}
+	return &table{nil, []chain{refusal(), noneOutput(), forward()}}
 }
 
 // refusal answers so that the task fails at once and doesn't hang: connect
@@ -155,17 +163,16 @@ func engineOutput(allow []netip.Prefix) chain {
 			payload(reg, l3Base, 0, 1), mask(0x0f), compare(unix.NFT_CMP_GT, 5))),
 		refuse("exthdr rt exists", append(isFamily(false), routingHeader(), equal(1))),
 	)
-	for _, p := range allow {
-		family := "ip6"
-		if p.Addr().Is4() {
-			family = "ip"
-		}
-		rules = append(rules, accept(family+" daddr "+nftPrefix(p), inPrefix(p)))
-	}
+	// A single address is meant even if it is a gateway (a service on the
+	// host); a range contains its gateways by accident.
+	rules = append(rules, acceptPrefixes(allow, netip.Prefix.IsSingleIP)...)
 	rules = append(rules,
 		// Before peers, whose subnet contains them; also where they're public.
 		refuse("ip daddr @hosts4", append(loadDaddr(true), lookup(reg, "hosts4"))),
 		refuse("ip6 daddr @hosts6", append(loadDaddr(false), lookup(reg, "hosts6"))),
+	)
+	rules = append(rules, acceptPrefixes(allow, func(p netip.Prefix) bool { return !p.IsSingleIP() })...)
+	rules = append(rules,
 		accept("ip daddr @peers4", append(loadDaddr(true), lookup(reg, "peers4"))),
 		accept("ip6 daddr @peers6", append(loadDaddr(false), lookup(reg, "peers6"))),
 		refuse("ip daddr @special4", append(loadDaddr(true), lookup(reg, "special4"))),
@@ -173,6 +180,24 @@ func engineOutput(allow []netip.Prefix) chain {
 		rule{"accept", []expr{verdict(nfAccept, "")}},
 	)
 	return chain{name: "engine" + suffix(allow), hook: hook{"output", unix.NF_INET_LOCAL_OUT}, rules: rules}
+}
+
+func acceptPrefixes(allow []netip.Prefix, which func(netip.Prefix) bool) []rule {
+	var rules []rule
+	for _, p := range allow {
+		if !which(p) {
+			continue
+		}
+		family, text := "ip6", p.String()
+		if p.Addr().Is4() {
+			family = "ip"
+		}
+		if p.IsSingleIP() { // as nft prints it
+			text = p.Addr().String()
+		}
+		rules = append(rules, accept(family+" daddr "+text, inPrefix(p)))
+	}
+	return rules
 }
 
 // suffix gives policies that differ chains that differ: where containers with
@@ -187,14 +212,6 @@ func suffix(allow []netip.Prefix) string {
 		_, _ = h.Write([]byte(p.String() + " "))
 	}
 	return "-" + strconv.FormatUint(h.Sum64(), 16)
-}
-
-// nftPrefix leaves out the length of a single address, as nft prints it.
-func nftPrefix(p netip.Prefix) string {
-	if p.IsSingleIP() {
-		return p.Addr().String()
-	}
-	return p.String()
 }
 
 const (

@@ -40,10 +40,11 @@ func keyEndpoint6() setKey {
 }
 
 // element is a key, or with an end (exclusive, nil for "to the last") the
-// start of an interval.
+// start of an interval. Its text is made when it is asked for: that costs more
+// than encoding it.
 type element struct {
 	key, end []byte
-	text     string
+	text     func() string
 }
 
 // dynamicSizeMax bounds each of the sets that Finalize fills.
@@ -87,7 +88,7 @@ func neighbourSet() set {
 	}
 	s := set{name: "neighbour", key: keyICMPv6(), sizeMax: uint32(len(types))}
 	for _, t := range types {
-		s.elements = append(s.elements, element{key: []byte{t.value}, text: t.name})
+		s.elements = append(s.elements, element{key: []byte{t.value}, text: func() string { return t.name }})
 	}
 	return s
 }
@@ -118,7 +119,7 @@ func attachedSets(a *attached) []set {
 func addrSet(name string, key setKey, addrs []netip.Addr) set {
 	s := set{name: name, key: key, sizeMax: uint32(len(addrs))}
 	for _, a := range addrs {
-		s.elements = append(s.elements, element{key: a.AsSlice(), text: a.String()})
+		s.elements = append(s.elements, element{key: a.AsSlice(), text: a.String})
 	}
 	return s
 }
@@ -126,7 +127,7 @@ func addrSet(name string, key setKey, addrs []netip.Addr) set {
 func rangeSet(name string, key setKey, ranges []addrRange) set {
 	s := set{name: name, key: key, interval: true}
 	for _, r := range ranges {
-		e := element{key: r.from.AsSlice(), text: r.String()}
+		e := element{key: r.from.AsSlice(), text: r.String}
 		if end := r.to.Next(); end.IsValid() {
 			e.end = end.AsSlice()
 		}
@@ -146,7 +147,7 @@ func endpointSet(name string, key setKey, addrs []netip.Addr) set {
 		}{{unix.IPPROTO_TCP, "tcp"}, {unix.IPPROTO_UDP, "udp"}} {
 			s.elements = append(s.elements, element{
 				key:  append(a.AsSlice(), proto.value, 0, 0, 0, 0, port, 0, 0),
-				text: a.String() + " . " + proto.name + " . 53",
+				text: func() string { return a.String() + " . " + proto.name + " . 53" },
 			})
 		}
 	}

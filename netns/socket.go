@@ -20,20 +20,18 @@ var ErrOwnNamespace = errors.New("it is the caller's own network namespace")
 //
 // setns and back take about 20 us; a thread of its own would take longer than
 // the whole of what is to be done.
-func within(ns *os.File, open func() error) (err error) {
+func within(ns *os.File, open func() error) error {
 	runtime.LockOSThread()
+	defer runtime.UnlockOSThread()
 	own, err := os.Open("/proc/thread-self/ns/net")
 	if err != nil {
-		runtime.UnlockOSThread()
 		return fmt.Errorf("open own network namespace: %w", err)
 	}
 	defer own.Close()
 	if err := differ(ns, own); err != nil {
-		runtime.UnlockOSThread()
 		return err
 	}
 	if err := unix.Setns(int(ns.Fd()), unix.CLONE_NEWNET); err != nil {
-		runtime.UnlockOSThread()
 		return fmt.Errorf("enter network namespace %q: %w", ns.Name(), err)
 	}
 	err = open()
@@ -42,7 +40,6 @@ func within(ns *os.File, open func() error) (err error) {
 		// the container's network. Nothing short of an end is safe.
 		panic(fmt.Sprintf("netns: leave network namespace %q: %v", ns.Name(), back))
 	}
-	runtime.UnlockOSThread()
 	return err
 }
 
@@ -64,14 +61,21 @@ func differ(ns, own *os.File) error {
 
 // conn is a netlink socket. The kernel works on a request within sendmsg, so
 // whatever it has to answer is queued when send returns: nothing ever waits.
-type conn struct{ fd int }
+type conn struct {
+	fd  int
+	buf []byte // of one answer
+}
+
+// answerMaxBytes is more than any answer to our requests: the kernel makes
+// datagrams no larger than the reader's buffer, unless one object needs it.
+const answerMaxBytes = 16 << 10
 
 func dial(protocol int) (*conn, error) {
 	fd, err := unix.Socket(unix.AF_NETLINK, unix.SOCK_RAW|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK, protocol)
 	if err != nil {
 		return nil, fmt.Errorf("open netlink socket %d: %w", protocol, err)
 	}
-	return &conn{fd}, nil
+	return &conn{fd: fd}, nil
 }
 
 func (c *conn) Close() {
@@ -90,12 +94,15 @@ func (c *conn) send(packet []byte) error {
 // errDrained says that the kernel has nothing more to say.
 var errDrained = errors.New("no answer")
 
-// receive reads one datagram into buf and calls visit for each message in it.
-// Only the kernel's are taken: a process in the namespace can write to our
+// receive reads one datagram and calls visit for each message in it, whose
+// body is valid until the next receive. Only the kernel's are taken: a process in the namespace can write to our
 // port if it has CAP_NET_ADMIN there.
-func (c *conn) receive(buf []byte, visit func(m message) error) error {
+func (c *conn) receive(visit func(m message) error) error {
+	if c.buf == nil {
+		c.buf = make([]byte, answerMaxBytes)
+	}
 	for {
-		n, from, err := unix.Recvfrom(c.fd, buf, unix.MSG_TRUNC)
+		n, from, err := unix.Recvfrom(c.fd, c.buf, unix.MSG_TRUNC)
 		switch {
 		case errors.Is(err, unix.EINTR):
 			continue
@@ -103,13 +110,13 @@ func (c *conn) receive(buf []byte, visit func(m message) error) error {
 			return errDrained
 		case err != nil:
 			return fmt.Errorf("receive netlink answer: %w", err)
-		case n > len(buf):
-			return fmt.Errorf("receive netlink answer: %d bytes, room for %d", n, len(buf))
+		case n > len(c.buf):
+			return fmt.Errorf("receive netlink answer: %d bytes, room for %d", n, len(c.buf))
 		}
 		if nl, ok := from.(*unix.SockaddrNetlink); !ok || nl.Pid != 0 {
 			continue
 		}
-		return eachMessage(buf[:n], visit)
+		return eachMessage(c.buf[:n], visit)
 	}
 }
 

@@ -9,16 +9,17 @@ import (
 // with "nft -f -", and the tests compare it with nft's listing of what Install
 // made. Modes without rules print one comment.
 func (r *Rules) String() string {
-	if len(r.chains) == 0 {
-		return fmt.Sprintf("# network mode %q: no rules\n", string(r.mode))
+	t := planTable(r.policy)
+	if t == nil {
+		return fmt.Sprintf("# network mode %q: no rules\n", string(r.policy.Mode))
 	}
 	var w strings.Builder
 	fmt.Fprintf(&w, "table inet %s {\n", tableName)
-	for i := range r.sets {
-		r.sets[i].print(&w)
+	for i := range t.sets {
+		t.sets[i].print(&w)
 	}
-	for i := range r.chains {
-		r.chains[i].print(&w)
+	for i := range t.chains {
+		t.chains[i].print(&w)
 	}
 	w.WriteString("}\n")
 	return w.String()
@@ -40,7 +41,7 @@ func (s *set) print(w *strings.Builder) {
 		if i == len(s.elements)-1 {
 			tail = " }\n"
 		}
-		w.WriteString(sep + e.text + tail)
+		w.WriteString(sep + e.text() + tail)
 	}
 	w.WriteString("\t}\n")
 }
