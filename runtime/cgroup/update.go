@@ -1,0 +1,152 @@
+package cgroup
+
+import (
+	"errors"
+	"fmt"
+	"os"
+
+	"github.com/opencontainers/cgroups"
+	"github.com/opencontainers/runtime-spec/specs-go"
+	"golang.org/x/sys/unix"
+)
+
+// Set changes the limits that r sets and leaves the others (runc update). Device rules in r are ignored. If the kernel
+// refuses one, the former limits are written again and nothing has changed. Afterwards State has the new resources.
+//
+// memory.checkBeforeUpdate refuses a limit below what is in use, on v1 and v2: v1 would otherwise reclaim, v2 would start
+// killing.
+func (g *Group) Set(r *specs.LinuxResources) error {
+	host, err := ReadHost()
+	if err != nil {
+		return err
+	}
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	old := *g.state.Cgroup.Resources
+	next := cloneResources(&old)
+	if r != nil && r.Memory != nil && r.Memory.CheckBeforeUpdate == nil {
+		next.MemoryCheckBeforeUpdate = false // asked for by each update
+	}
+	needs, err := planResources(r, &host, next)
+	if err != nil {
+		return err
+	}
+	if g.state.Unified {
+		has, err := os.ReadFile(g.path("") + "/cgroup.controllers")
+		if err != nil {
+			return fmt.Errorf("read cgroup controllers: %w", err)
+		}
+		if err := checkDelegated(needs, g.path(""), splitFields(has)); err != nil {
+			return err
+		}
+	} else if err := g.checkMemoryV1(next); err != nil {
+		return err
+	}
+	if next.CpusetCpus != "" || next.CpusetMems != "" {
+		if err := g.joinLate("cpuset", next); err != nil {
+			return err
+		}
+	}
+	next.SkipDevices = true
+	if err := g.manager.Set(next); err != nil {
+		old.SkipDevices, old.MemoryCheckBeforeUpdate = true, false
+		_ = g.manager.Set(&old)
+		g.state.Cgroup.Resources = &old
+		return g.explain(fmt.Errorf("update limits: %w", err))
+	}
+	next.Freezer = old.Freezer
+	g.state.Cgroup.Resources = next
+	return nil
+}
+
+// cloneResources copies what planResources appends to or changes in place. Lists of the configuration are replaced as a
+// whole by the update that names them.
+func cloneResources(r *cgroups.Resources) *cgroups.Resources {
+	next := *r
+	next.BlkioWeightDevice = append([]*cgroups.WeightDevice(nil), r.BlkioWeightDevice...)
+	next.HugetlbLimit = append([]*cgroups.HugepageLimit(nil), r.HugetlbLimit...)
+	next.Unified, next.Rdma = nil, nil
+	for k, v := range r.Unified {
+		if next.Unified == nil {
+			next.Unified = map[string]string{}
+		}
+		next.Unified[k] = v
+	}
+	for k, v := range r.Rdma {
+		if next.Rdma == nil {
+			next.Rdma = map[string]cgroups.LinuxRdma{}
+		}
+		next.Rdma[k] = v
+	}
+	return &next
+}
+
+// checkMemoryV1 is memory.checkBeforeUpdate for v1; the library has it for v2 only.
+func (g *Group) checkMemoryV1(r *cgroups.Resources) error {
+	dir := g.path("memory")
+	if !r.MemoryCheckBeforeUpdate || r.Memory <= 0 || dir == "" {
+		return nil
+	}
+	usage, err := readUint(dir, "memory.usage_in_bytes")
+	if err != nil {
+		return fmt.Errorf("read memory usage: %w", err)
+	}
+	if uint64(r.Memory) <= usage {
+		return badField("linux.resources.memory.limit", "%d is below the %d in use (checkBeforeUpdate)", r.Memory, usage)
+	}
+	return nil
+}
+
+// joinLate creates the v1 cgroup of a controller that Create left out, and moves the container's processes into it. They
+// may fork meanwhile, so it goes on until a round finds nobody outside.
+func (g *Group) joinLate(controller string, r *cgroups.Resources) error {
+	dir, ok := g.state.Late[controller]
+	if !ok {
+		return nil
+	}
+	made := &madeDirs{}
+	if err := g.moveAll(dir, made, r); err != nil {
+		made.remove()
+		return g.explain(fmt.Errorf("join %s cgroup: %w", controller, err))
+	}
+	g.state.Paths[controller] = dir
+	delete(g.state.Late, controller)
+	return g.setManager()
+}
+
+func (g *Group) moveAll(dir string, made *madeDirs, r *cgroups.Resources) error {
+	if _, err := made.add(dir); err != nil {
+		return err
+	}
+	if err := fillCPUSet(dir, r); err != nil {
+		return err
+	}
+	for range 1000 {
+		inside, err := readPIDs(dir, true)
+		if err != nil {
+			return err
+		}
+		there := make(map[int]bool, len(inside))
+		for _, pid := range inside {
+			there[pid] = true
+		}
+		all, err := g.pids(true)
+		if err != nil {
+			return err
+		}
+		moved := false
+		for _, pid := range all {
+			if there[pid] {
+				continue
+			}
+			if err := placeProcess(dir, pid); err != nil && !errors.Is(err, unix.ESRCH) {
+				return fmt.Errorf("move process %d to %s: %w", pid, dir, err)
+			}
+			moved = true
+		}
+		if !moved {
+			return nil
+		}
+	}
+	return fmt.Errorf("move processes to %s: they fork too fast: %w", dir, unix.EAGAIN)
+}

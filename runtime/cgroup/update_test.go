@@ -1,0 +1,126 @@
+package cgroup
+
+import (
+	"errors"
+	"path/filepath"
+	"strconv"
+	"testing"
+
+	"github.com/opencontainers/runtime-spec/specs-go"
+)
+
+func TestSet(t *testing.T) {
+	if testHost(t).Unified {
+		return
+	}
+	g := testGroup(t, &specs.LinuxResources{
+		Memory: &specs.LinuxMemory{Limit: ptr[int64](64 << 20)},
+		Pids:   &specs.LinuxPids{Limit: ptr[int64](64)},
+	})
+	for _, tt := range []struct {
+		name, controller, file, want string
+		r                            specs.LinuxResources
+	}{
+		{"pids 0 is a limit", "pids", "pids.max", "1", specs.LinuxResources{Pids: &specs.LinuxPids{Limit: ptr[int64](0)}}},
+		{"pids -1 is none", "pids", "pids.max", "max", specs.LinuxResources{Pids: &specs.LinuxPids{Limit: ptr[int64](-1)}}},
+		{"memory raised", "memory", "memory.limit_in_bytes", "134217728",
+			specs.LinuxResources{Memory: &specs.LinuxMemory{Limit: ptr[int64](128 << 20)}}},
+		{"the rest stays", "pids", "pids.max", "max", specs.LinuxResources{CPU: &specs.LinuxCPU{Shares: ptr[uint64](100)}}},
+		{"cpu idle", "cpu", "cpu.idle", "1", specs.LinuxResources{CPU: &specs.LinuxCPU{Shares: ptr[uint64](0), Idle: ptr[int64](1)}}},
+	} {
+		if err := g.Set(&tt.r); err != nil {
+			t.Errorf("%s: %v", tt.name, err)
+			continue
+		}
+		if got := readFile(t, g, tt.controller, tt.file); got != tt.want {
+			t.Errorf("%s: %s = %q, want %q", tt.name, tt.file, got, tt.want)
+		}
+	}
+	if got := g.State().Cgroup.Memory; got != 128<<20 {
+		t.Errorf("memory in the state: %d", got)
+	}
+}
+
+func TestSetFailureChangesNothing(t *testing.T) {
+	if testHost(t).Unified {
+		return
+	}
+	g := testGroup(t, &specs.LinuxResources{
+		Memory: &specs.LinuxMemory{Limit: ptr[int64](64 << 20)}, CPU: &specs.LinuxCPU{Cpus: "0"},
+	})
+	err := g.Set(&specs.LinuxResources{
+		Memory: &specs.LinuxMemory{Limit: ptr[int64](32 << 20)},
+		CPU:    &specs.LinuxCPU{Shares: ptr[uint64](100), Cpus: "4000"},
+	})
+	if err == nil {
+		t.Fatal("processor 4000 accepted")
+	}
+	if got := readFile(t, g, "memory", "memory.limit_in_bytes"); got != strconv.Itoa(64<<20) {
+		t.Errorf("memory limit %s", got)
+	}
+	if got := g.State().Cgroup.Memory; got != 64<<20 {
+		t.Errorf("memory in the state: %d", got)
+	}
+}
+
+// TestSetJoinsCPUSetLate: Create leaves cpuset out where it limits nothing; an update must reach running processes.
+func TestSetJoinsCPUSetLate(t *testing.T) {
+	if testHost(t).Unified {
+		return
+	}
+	g := testGroup(t, nil)
+	if dir := g.Path("cpuset"); dir != "" {
+		t.Fatalf("cpuset joined at once: %s", dir)
+	}
+	p := run(t, g, "sleep 100 & sleep 100")
+	eventually(t, "three processes", func() bool { pids, _ := g.PIDs(true); return len(pids) == 3 })
+	if err := g.Set(&specs.LinuxResources{CPU: &specs.LinuxCPU{Cpus: "1"}}); err != nil {
+		t.Fatal(err)
+	}
+	if got := readFile(t, g, "cpuset", "cpuset.cpus"); got != "1" {
+		t.Errorf("cpuset.cpus %q", got)
+	}
+	pids, err := readPIDs(g.Path("cpuset"), true)
+	if err != nil || len(pids) != 3 {
+		t.Errorf("in the cpuset: %v, %v", pids, err)
+	}
+	if s := g.State(); s.Paths["cpuset"] != filepath.Join(mountRoot, "cpuset", testPath(t)) || len(s.Late) > 0 {
+		t.Errorf("state: %+v", s)
+	}
+	_ = p.Process.Kill()
+}
+
+// TestCPUSetOfAncestorIsJoined: who confines a parent in the cpuset hierarchy confines the containers below it.
+func TestCPUSetOfAncestorIsJoined(t *testing.T) {
+	host := testHost(t)
+	if host.Unified {
+		return
+	}
+	if _, err := new(madeDirs).add(filepath.Join(mountRoot, "cpuset", filepath.Dir(testPath(t)))); err != nil {
+		t.Fatal(err)
+	}
+	g := testGroup(t, nil)
+	if g.Path("cpuset") == "" {
+		t.Fatal("cpuset not joined")
+	}
+	if got := readFile(t, g, "cpuset", "cpuset.mems"); got != "0" {
+		t.Errorf("cpuset.mems %q", got)
+	}
+}
+
+func TestMemoryCheckBeforeUpdate(t *testing.T) {
+	if testHost(t).Unified {
+		return
+	}
+	g := testGroup(t, nil)
+	run(t, g, "head -c 8000000 /dev/zero | tail -c 8000000 | sleep 100")
+	eventually(t, "memory in use", func() bool {
+		n, err := readUint(g.Path("memory"), "memory.usage_in_bytes")
+		return err == nil && n > 1<<20
+	})
+	r := &specs.LinuxResources{Memory: &specs.LinuxMemory{Limit: ptr[int64](8192), CheckBeforeUpdate: ptr(true)}}
+	var field *FieldError
+	if err := g.Set(r); !errors.As(err, &field) || field.Field != "linux.resources.memory.limit" {
+		t.Errorf("limit below usage: %v", err)
+	}
+}
