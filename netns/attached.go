@@ -10,6 +10,7 @@ import (
 type attached struct {
 	peers     []netip.Prefix // subnets reached link by link
 	hosts     []netip.Addr   // in or beside them: the host and routers, refused
+	groups    []netip.Addr   // in them: broadcast, any router; refused
 	resolvers []netip.Addr   // reached on port 53 alone
 }
 
@@ -51,7 +52,7 @@ func planAttached(f facts, nameservers []netip.Addr) *attached {
 		own[la.local] = true
 	}
 	for _, g := range f.gateways {
-		a.addHost(g)
+		a.hosts = appendNew(a.hosts, g)
 	}
 	for _, la := range f.addrs {
 		if la.index == loopbackIndex {
@@ -59,11 +60,16 @@ func planAttached(f facts, nameservers []netip.Addr) *attached {
 		}
 		if la.prefix.IsSingleIP() {
 			if peer := la.prefix.Addr(); peer != la.local {
-				a.addHost(peer)
+				a.hosts = appendNew(a.hosts, peer)
 			}
 			continue
 		}
 		if slices.Contains(f.tuns, la.index) || !isSubnet(la.prefix) {
+			continue
+		}
+		if la.prefix.Bits() == la.prefix.Addr().BitLen()-1 { // RFC 3021, 6164: a link of two
+			first := la.prefix.Masked().Addr()
+			a.hosts = appendNew(appendNew(a.hosts, first), first.Next())
 			continue
 		}
 		a.addSubnet(la.prefix.Masked(), f.hostIPs, own)
@@ -79,10 +85,11 @@ func planAttached(f facts, nameservers []netip.Addr) *attached {
 	return a
 }
 
-func (a *attached) addHost(h netip.Addr) {
-	if h = h.Unmap().WithZone(""); h.IsValid() && !slices.Contains(a.hosts, h) {
-		a.hosts = append(a.hosts, h)
+func appendNew(list []netip.Addr, a netip.Addr) []netip.Addr {
+	if a = a.Unmap().WithZone(""); a.IsValid() && !slices.Contains(list, a) {
+		list = append(list, a)
 	}
+	return list
 }
 
 func (a *attached) addSubnet(subnet netip.Prefix, hostIPs []netip.Addr, own map[netip.Addr]bool) {
@@ -90,16 +97,16 @@ func (a *attached) addSubnet(subnet netip.Prefix, hostIPs []netip.Addr, own map[
 	known := slices.ContainsFunc(a.hosts, subnet.Contains)
 	for _, h := range hostIPs {
 		if subnet.Contains(h) && !own[h] {
-			a.addHost(h)
+			a.hosts = appendNew(a.hosts, h)
 			known = true
 		}
 	}
 	if first := subnet.Addr().Next(); !known && !own[first] {
-		a.addHost(first)
+		a.hosts = appendNew(a.hosts, first)
 	}
-	a.addHost(subnet.Addr())
+	a.groups = appendNew(a.groups, subnet.Addr())
 	if subnet.Addr().Is4() {
-		a.addHost(lastAddr(subnet))
+		a.groups = appendNew(a.groups, lastAddr(subnet))
 	}
 }
 
@@ -135,11 +142,14 @@ func (a *attached) peerRanges() (v4, v6 []addrRange) {
 	return mergeRanges(v4), mergeRanges(v6)
 }
 
+// refused is what the subnets contain besides peers.
+func (a *attached) refused() []netip.Addr { return slices.Concat(a.hosts, a.groups) }
+
 // bounded cuts the lists to what the kernel's sets hold. Refused addresses
 // must all fit, so too many of them is reported; resolvers beyond the limit
 // stay refused.
 func (a *attached) bounded() (*attached, bool) {
-	hosts4, hosts6 := splitFamilies(a.hosts)
+	hosts4, hosts6 := splitFamilies(a.refused())
 	if len(hosts4) > dynamicSizeMax || len(hosts6) > dynamicSizeMax {
 		return nil, false
 	}

@@ -118,7 +118,7 @@ func TestEngineRefusesPrivateAndMetadata(t *testing.T) {
 		b.task.refused(network, errno, private...)
 		b.task.refused(network, errno, metadata...)
 		b.task.refused(network, errno, hosts...)
-		b.task.refused(network, errno, "[fd30::]:80") // any router on the link
+		b.task.refused(network, errno, "[fd30::]:80", "[fd30::]:53") // any router on the link
 		b.task.reaches(network, public...)
 		b.task.reaches(network, peers...)
 		b.task.reaches(network, endpoints(53, gateway4, gateway6)...)
@@ -232,7 +232,7 @@ func TestInboundIsAnswered(t *testing.T) {
 	b.task.refused("udp", unix.EPERM, "10.9.9.9:80", "[fd99::9]:80", "168.63.129.16:80")
 }
 
-func TestNameservers(t *testing.T) {
+func TestNameserversOnPort53(t *testing.T) {
 	if !isolated(t) {
 		return
 	}

@@ -97,7 +97,7 @@ func neighbourSet() set {
 // replaces all of them in one transaction.
 func attachedSets(a *attached) []set {
 	peers4, peers6 := a.peerRanges()
-	hosts4, hosts6 := splitFamilies(a.hosts)
+	hosts4, hosts6 := splitFamilies(a.refused())
 	dns4, dns6 := splitFamilies(a.resolvers)
 	sets := []set{
 		endpointSet("dns4", keyEndpoint4(), dns4),

@@ -129,7 +129,7 @@ func (s *space) path() string { return fmt.Sprintf("/proc/%d/fd/%d", os.Getpid()
 // attach makes a veth pair between two namespaces.
 func (s *space) attach(link string, other *space, otherLink string) {
 	s.t.Helper()
-	s.run(fmt.Sprintf("ip link add %s type veth peer name %s\nip link set %s netns %s", link, otherLink, otherLink, other.path()))
+	s.run(fmt.Sprintf("ip link add %s type veth peer name %s netns %s", link, otherLink, other.path()))
 }
 
 func (s *space) install(p Policy) *Rules {
