@@ -1,0 +1,41 @@
+package main
+
+import (
+	"os"
+	"path/filepath"
+
+	"github.com/agentsafe/agentsafe/profiles"
+	"github.com/agentsafe/agentsafe/runtime/container"
+)
+
+const (
+	defaultConfig = "/etc/agentsafe/config.toml"
+	cacheDir      = "/var/lib/agentsafe/cache"
+	helperName    = "agentsafe-seccomp"
+)
+
+// runtime opens the state directory with what the host's administrator configured.
+func (a *app) runtime() (*container.Runtime, error) {
+	o := container.Options{
+		Root: a.root, SystemdCgroup: a.systemdCgroup, CacheDir: cacheDir, SeccompHelper: helperPath(),
+		Warn: a.log.warn,
+	}
+	name := a.profile
+	if name == "" {
+		name = profiles.DefaultName
+	}
+	var err error
+	if o.Profile, err = profiles.Builtin(name); err != nil {
+		return nil, err
+	}
+	return container.Open(o)
+}
+
+// helperPath finds the filter compiler beside this program.
+func helperPath() string {
+	exe, err := os.Executable()
+	if err != nil {
+		return helperName
+	}
+	return filepath.Join(filepath.Dir(exe), helperName)
+}

@@ -1,0 +1,323 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"os/signal"
+	"strconv"
+	"strings"
+
+	specs "github.com/opencontainers/runtime-spec/specs-go"
+	"golang.org/x/sys/unix"
+
+	"github.com/agentsafe/agentsafe/runtime/container"
+)
+
+// runContainer is the command run: create, start, wait, delete.
+func (a *app) runContainer(ctx context.Context, args []string) error {
+	var f createFlags
+	fs := newFlags("run", "ID")
+	f.register(fs)
+	detach := fs.Bool("detach", false, "return once the container runs")
+	fs.BoolVar(detach, "d", false, "return once the container runs")
+	keep := fs.Bool("keep", false, "do not delete the container when it has ended")
+	fs.Bool("no-subreaper", false, "ignored: orphans are the container's own")
+	id, err := parseID(fs, args)
+	if err != nil {
+		return err
+	}
+	rt, err := a.runtime()
+	if err != nil {
+		return err
+	}
+	o, err := f.options(id)
+	if err != nil {
+		return err
+	}
+	// Before the first process exists: a signal that arrives now must reach it later.
+	signals := make(chan os.Signal, 64)
+	var term *terminal
+	if !*detach {
+		signal.Notify(signals)
+		if term, err = openTerminal(f.bundle, o); err != nil {
+			return err
+		}
+		defer term.close()
+	}
+	o.Attached = !*detach
+	c, err := rt.Create(ctx, o)
+	if err != nil {
+		return err
+	}
+	err = func() error {
+		if err := sendPidfd(f.pidfdSocket, c.Init().PidFD()); err != nil {
+			return err
+		}
+		if err := c.Start(ctx); err != nil {
+			return err
+		}
+		return c.WritePidFile(f.pidFile)
+	}()
+	if err != nil {
+		return errors.Join(err, rt.Delete(ctx, id, true))
+	}
+	if *detach {
+		return nil
+	}
+	status, err := supervise(c.Init(), signals, term)
+	if !*keep {
+		if derr := rt.Delete(ctx, id, true); derr != nil {
+			err = errors.Join(err, derr)
+		}
+	}
+	if err != nil {
+		return err
+	}
+	return statusError(status)
+}
+
+func statusError(status int) error {
+	if status == 0 {
+		return nil
+	}
+	return &exitError{status}
+}
+
+// supervise forwards signals and the terminal until the process ends.
+func supervise(p *container.Process, signals <-chan os.Signal, term *terminal) (int, error) {
+	type result struct {
+		status int
+		err    error
+	}
+	done := make(chan result, 1)
+	if err := term.attach(); err != nil {
+		return 0, err
+	}
+	go func() {
+		status, err := p.Wait()
+		done <- result{status, err}
+	}()
+	for {
+		select {
+		case r := <-done:
+			term.drain()
+			return r.status, r.err
+		case s := <-signals:
+			sig, ok := s.(unix.Signal)
+			switch {
+			case !ok || sig == unix.SIGCHLD || sig == unix.SIGURG || sig == unix.SIGPIPE:
+				// SIGURG is the Go runtime's own preemption signal.
+			case sig == unix.SIGWINCH:
+				term.resize()
+			default:
+				p.Signal(sig) //nolint:errcheck // it may have ended meanwhile
+			}
+		}
+	}
+}
+
+// execError marks failures of exec itself, whose status is 255.
+type execError struct{ err error }
+
+func (e *execError) Error() string { return e.err.Error() }
+func (e *execError) Unwrap() error { return e.err }
+
+type execFlags struct {
+	processFile, consoleSocket, pidfdSocket, pidFile, cwd, user, label, apparmor, cgroup string
+	env, groups, caps                                                                    []string
+	tty, detach, noNewPrivs, ignorePaused                                                bool
+	preserveFDs                                                                          int
+}
+
+// exec runs a further process in a container.
+func (a *app) exec(ctx context.Context, args []string) error {
+	var f execFlags
+	fs := newFlags("exec", "ID [COMMAND ...]")
+	list := func(into *[]string) func(string) error {
+		return func(v string) error {
+			*into = append(*into, v)
+			return nil
+		}
+	}
+	for _, n := range []string{"process", "p"} {
+		fs.StringVar(&f.processFile, n, "", "process.json `file`")
+	}
+	for _, n := range []string{"user", "u"} {
+		fs.StringVar(&f.user, n, "", "`uid[:gid]`, numeric")
+	}
+	for _, n := range []string{"env", "e"} {
+		fs.Func(n, "`NAME=VALUE`, repeatable", list(&f.env))
+	}
+	for _, n := range []string{"additional-gids", "g"} {
+		fs.Func(n, "additional `gid`, repeatable", list(&f.groups))
+	}
+	for _, n := range []string{"cap", "c"} {
+		fs.Func(n, "`capability` to add, repeatable", list(&f.caps))
+	}
+	for _, n := range []string{"tty", "t"} {
+		fs.BoolVar(&f.tty, n, false, "allocate a terminal")
+	}
+	for _, n := range []string{"detach", "d"} {
+		fs.BoolVar(&f.detach, n, false, "return once the process runs")
+	}
+	fs.StringVar(&f.consoleSocket, "console-socket", "", "unix `socket` that receives the terminal")
+	fs.StringVar(&f.pidfdSocket, "pidfd-socket", "", "unix `socket` that receives a pidfd")
+	fs.StringVar(&f.pidFile, "pid-file", "", "`file` to write the pid to")
+	fs.StringVar(&f.cwd, "cwd", "", "working `directory` in the container")
+	fs.StringVar(&f.label, "process-label", "", "SELinux `label`")
+	fs.StringVar(&f.apparmor, "apparmor", "", "AppArmor `profile`")
+	fs.StringVar(&f.cgroup, "cgroup", "", "sub-cgroup `path`")
+	fs.BoolVar(&f.noNewPrivs, "no-new-privs", false, "set no_new_privs")
+	fs.BoolVar(&f.ignorePaused, "ignore-paused", false, "also if the container is paused")
+	fs.IntVar(&f.preserveFDs, "preserve-fds", 0, "pass on `N` descriptors from 3 upwards")
+	if err := fs.Parse(args); err != nil {
+		return err
+	}
+	if fs.NArg() < 1 {
+		return &execError{errors.New("exec takes a container id")}
+	}
+	status, err := a.execProcess(ctx, &f, fs.Arg(0), fs.Args()[1:])
+	if err != nil {
+		return &execError{err}
+	}
+	return statusError(status)
+}
+
+func (a *app) execProcess(ctx context.Context, f *execFlags, id string, args []string) (int, error) {
+	_, c, err := a.load(id)
+	if err != nil {
+		return 0, err
+	}
+	if f.cgroup != "" && f.cgroup != "/" {
+		return 0, fmt.Errorf("--cgroup %q: processes of a container share its cgroup", f.cgroup)
+	}
+	process, err := f.process(c, args)
+	if err != nil {
+		return 0, err
+	}
+	o := &container.ExecOptions{
+		Process: process, PidFile: f.pidFile, IgnorePaused: f.ignorePaused,
+		Stdin: os.Stdin, Stdout: os.Stdout, Stderr: os.Stderr,
+	}
+	if o.ExtraFiles, err = extraFiles(f.preserveFDs); err != nil {
+		return 0, err
+	}
+	signals := make(chan os.Signal, 64)
+	var term *terminal
+	switch {
+	case f.consoleSocket != "":
+		if o.ConsoleSocket, err = dialUnix(f.consoleSocket); err != nil {
+			return 0, fmt.Errorf("connect to console socket: %w", err)
+		}
+	case process.Terminal && f.detach:
+		return 0, errors.New("a detached terminal needs --console-socket")
+	case process.Terminal:
+		if term, err = newTerminal(); err != nil {
+			return 0, err
+		}
+		defer term.close()
+		o.ConsoleSocket = term.childEnd
+	}
+	if !f.detach {
+		signal.Notify(signals)
+	}
+	p, err := c.Exec(ctx, o)
+	if err != nil {
+		return 0, err
+	}
+	if err := sendPidfd(f.pidfdSocket, p.PidFD()); err != nil {
+		return 0, err
+	}
+	if f.detach {
+		return 0, nil
+	}
+	return supervise(p, signals, term)
+}
+
+// process builds the process to execute: from the file, or from the container's own process and the flags.
+func (f *execFlags) process(c *container.Container, args []string) (*specs.Process, error) {
+	var p specs.Process
+	if f.processFile != "" {
+		if err := readJSONFile(f.processFile, &p); err != nil {
+			return nil, err
+		}
+		return &p, nil
+	}
+	if len(args) == 0 {
+		return nil, errors.New("exec takes a command or --process")
+	}
+	p = *c.State().Process
+	p.Args, p.Terminal, p.ConsoleSize = args, f.tty, nil
+	p.Env = append(append([]string(nil), p.Env...), f.env...)
+	if f.cwd != "" {
+		p.Cwd = f.cwd
+	}
+	if f.noNewPrivs {
+		p.NoNewPrivileges = true
+	}
+	if f.apparmor != "" {
+		p.ApparmorProfile = f.apparmor
+	}
+	if f.label != "" {
+		p.SelinuxLabel = f.label
+	}
+	if len(f.caps) > 0 {
+		p.Capabilities = withCapabilities(p.Capabilities, f.caps)
+	}
+	if err := f.setUser(&p); err != nil {
+		return nil, err
+	}
+	return &p, nil
+}
+
+func withCapabilities(in *specs.LinuxCapabilities, add []string) *specs.LinuxCapabilities {
+	out := specs.LinuxCapabilities{}
+	if in != nil {
+		out = *in
+	}
+	for _, set := range []*[]string{&out.Bounding, &out.Effective, &out.Permitted} {
+		*set = append(append([]string(nil), *set...), add...)
+	}
+	return &out
+}
+
+// setUser takes numbers only: a name could be one that the image has chosen to look like a number (CVE-2016-3697).
+func (f *execFlags) setUser(p *specs.Process) error {
+	const bits = 32
+	if f.user != "" {
+		uid, gid, hasGID := strings.Cut(f.user, ":")
+		n, err := strconv.ParseUint(uid, 10, bits)
+		if err != nil || n == 1<<bits-1 {
+			return fmt.Errorf("--user %q: want a numeric uid[:gid]", f.user)
+		}
+		p.User.UID = uint32(n)
+		if hasGID {
+			if n, err = strconv.ParseUint(gid, 10, bits); err != nil || n == 1<<bits-1 {
+				return fmt.Errorf("--user %q: want a numeric uid[:gid]", f.user)
+			}
+			p.User.GID = uint32(n)
+		}
+	}
+	for _, g := range f.groups {
+		n, err := strconv.ParseUint(g, 10, bits)
+		if err != nil || n == 1<<bits-1 {
+			return fmt.Errorf("--additional-gids %q: want a number", g)
+		}
+		p.User.AdditionalGids = append(p.User.AdditionalGids, uint32(n))
+	}
+	return nil
+}
+
+func readJSONFile(name string, into any) error {
+	data, err := os.ReadFile(name)
+	if err != nil {
+		return err
+	}
+	if err := json.Unmarshal(data, into); err != nil {
+		return fmt.Errorf("%s: %w", name, err)
+	}
+	return nil
+}

@@ -1,0 +1,109 @@
+package container
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	specs "github.com/opencontainers/runtime-spec/specs-go"
+
+	"github.com/agentsafe/agentsafe/runtime/cgroup"
+)
+
+var errNoCgroup = errors.New("the container has no cgroup")
+
+func (c *Container) mustGroup() (*cgroup.Group, error) {
+	g, err := c.cgroupGroup()
+	if err == nil && g == nil {
+		err = errNoCgroup
+	}
+	return g, err
+}
+
+// Pause freezes every process of the container.
+func (c *Container) Pause() error {
+	status, err := c.Status()
+	if err != nil {
+		return err
+	}
+	if status != StatusRunning && status != StatusCreated {
+		return fmt.Errorf("container %q is %s: %w", c.id, status, ErrNotRunning)
+	}
+	g, err := c.mustGroup()
+	if err != nil {
+		return err
+	}
+	return g.Freeze()
+}
+
+// Resume thaws the container.
+func (c *Container) Resume() error {
+	status, err := c.Status()
+	if err != nil {
+		return err
+	}
+	if status != StatusPaused {
+		return fmt.Errorf("container %q is %s: %w", c.id, status, ErrNotPaused)
+	}
+	g, err := c.mustGroup()
+	if err != nil {
+		return err
+	}
+	return g.Thaw()
+}
+
+// Update changes limits while the container runs; fields that are nil stay as they are.
+func (c *Container) Update(r *specs.LinuxResources) error {
+	if err := c.lock(); err != nil {
+		return err
+	}
+	defer c.unlock()
+	if err := c.reload(); err != nil {
+		return err
+	}
+	status, err := c.Status()
+	if err != nil {
+		return err
+	}
+	if status == StatusStopped {
+		return fmt.Errorf("update container %q: %w", c.id, ErrNotRunning)
+	}
+	g, err := c.mustGroup()
+	if err != nil {
+		return err
+	}
+	if err := g.Set(r); err != nil {
+		return err
+	}
+	state := g.State()
+	c.state.Cgroup = &state
+	return writeState(c.dir, c.state)
+}
+
+// Stats measures the container.
+func (c *Container) Stats() (*cgroup.Stats, error) {
+	g, err := c.mustGroup()
+	if err != nil {
+		return nil, err
+	}
+	return g.Stats()
+}
+
+// PIDs lists the container's processes, in the caller's pid namespace.
+func (c *Container) PIDs() ([]int, error) {
+	g, err := c.mustGroup()
+	if err != nil {
+		return nil, err
+	}
+	return g.PIDs(true)
+}
+
+// WatchOOM reports each time that the kernel ends a process of the container for want of memory; the channel is closed
+// when the cgroup is gone or ctx ends.
+func (c *Container) WatchOOM(ctx context.Context) (<-chan uint64, error) {
+	g, err := c.mustGroup()
+	if err != nil {
+		return nil, err
+	}
+	return g.WatchOOM(ctx)
+}

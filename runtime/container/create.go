@@ -1,0 +1,387 @@
+package container
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strconv"
+	"time"
+
+	specs "github.com/opencontainers/runtime-spec/specs-go"
+	"golang.org/x/sys/unix"
+
+	"github.com/agentsafe/agentsafe/fs/rootfs"
+	"github.com/agentsafe/agentsafe/runtime/cgroup"
+	"github.com/agentsafe/agentsafe/runtime/initproc"
+)
+
+// CreateOptions describe a new container.
+type CreateOptions struct {
+	ID string
+	// Bundle is the directory with config.json; Spec, if set, is used in place of the file.
+	Bundle string
+	Spec   *specs.Spec
+	// Stdin, Stdout, Stderr are given to the first process; nil is /dev/null. They stay the caller's.
+	Stdin, Stdout, Stderr *os.File
+	// ConsoleSocket is a connected unix socket that receives the master of the terminal; needed with process.terminal.
+	// It stays the caller's.
+	ConsoleSocket *os.File
+	// ExtraFiles become descriptors 3, 4, ... of the first process.
+	ExtraFiles []*os.File
+	// PidFile is written last, relative to the working directory; "" writes none.
+	PidFile string
+	// NoPivot uses chroot instead of pivot_root, for a host root on an initramfs.
+	NoPivot bool
+	// NoNewKeyring keeps the caller's session keyring.
+	NoNewKeyring bool
+	// Attached starts the container's program as soon as Start is called on the result, without a start socket: the
+	// caller stays until then.
+	Attached bool
+}
+
+// creation is a create in progress.
+type creation struct {
+	rt     *Runtime
+	o      *CreateOptions
+	c      *Container
+	undo   undoStack
+	bundle *os.File
+	spec   *specs.Spec // hardened, once judged
+	ns     *namespaces
+	root   *rootfs.Source
+	plan   []rootfs.Mount
+	src    sources
+	opened []*os.File // everything else that is closed at the end
+	group  chan groupResult
+	policy *Policy
+	sealed []string // mounts that become read-only at the end
+}
+
+type groupResult struct {
+	group *cgroup.Group
+	err   error
+}
+
+// Create makes a container and leaves its first process waiting for Start. If it fails nothing is left behind. The
+// caller closes the result.
+func (r *Runtime) Create(ctx context.Context, o *CreateOptions) (*Container, error) {
+	c, err := r.claim(o.ID)
+	if err != nil {
+		return nil, err
+	}
+	cr := &creation{rt: r, o: o, c: c}
+	cr.undo.push(func() { c.removeState() })
+	defer cr.closeAll()
+	if err := cr.run(ctx); err != nil {
+		cr.undo.run()
+		c.Close()
+		return nil, err
+	}
+	cr.undo.keep()
+	c.unlock()
+	return c, nil
+}
+
+func (cr *creation) run(ctx context.Context) error {
+	for _, step := range []func(context.Context) error{
+		cr.load, cr.judge, cr.acquireCgroup, cr.spawn, cr.settle, cr.hooks, cr.ready,
+	} {
+		if err := step(ctx); err != nil {
+			return err
+		}
+		if err := ctx.Err(); err != nil {
+			return fmt.Errorf("create container: %w", context.Cause(ctx))
+		}
+	}
+	return nil
+}
+
+func (cr *creation) closeAll() {
+	cr.src.close()
+	if cr.ns != nil {
+		cr.ns.close()
+	}
+	if cr.root != nil {
+		cr.root.Tree.Close()
+	}
+	if cr.bundle != nil {
+		cr.bundle.Close()
+	}
+	for _, f := range cr.opened {
+		f.Close()
+	}
+}
+
+// load reads the spec and opens everything of the host that it names.
+func (cr *creation) load(context.Context) error {
+	dir := cr.o.Bundle
+	if dir == "" {
+		dir = "."
+	}
+	abs, err := filepath.Abs(dir)
+	if err != nil {
+		return fmt.Errorf("resolve bundle: %w", err)
+	}
+	if cr.bundle, err = os.OpenFile(abs, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_CLOEXEC, 0); err != nil {
+		return fmt.Errorf("open bundle: %w", err)
+	}
+	if cr.spec = cr.o.Spec; cr.spec == nil {
+		cr.spec, err = LoadSpec(cr.bundle)
+	} else {
+		err = validateSpec(cr.spec)
+	}
+	if err != nil {
+		return err
+	}
+	if cr.spec.Process == nil {
+		return invalid("process", "missing: it is required to create a container")
+	}
+	if cr.spec.Process.Terminal != (cr.o.ConsoleSocket != nil) {
+		if cr.spec.Process.Terminal {
+			return invalid("process.terminal", "a terminal needs a console socket")
+		}
+		return errors.New("a console socket is given, but process.terminal is false")
+	}
+	if cr.ns, err = openNamespaces(cr.spec); err != nil {
+		return err
+	}
+	if cr.plan, err = rootfs.PlanMounts(cr.spec.Mounts); err != nil {
+		return err
+	}
+	rootPath := cr.spec.Root.Path
+	if !filepath.IsAbs(rootPath) {
+		rootPath = filepath.Join(abs, rootPath)
+	}
+	if cr.root, err = rootfs.OpenRoot(rootPath); err != nil {
+		return err
+	}
+	cr.src, err = openSources(cr.plan, cr.bundle)
+	return err
+}
+
+// judge compiles the policy; from here on only the hardened spec counts.
+func (cr *creation) judge(ctx context.Context) error {
+	hardened, policy, err := cr.rt.judge(ctx, cr)
+	if err != nil {
+		return err
+	}
+	cr.spec, cr.policy = hardened, policy
+	for _, n := range policy.Notes {
+		cr.rt.opts.Warn(n.String())
+	}
+	cr.c.state = &State{
+		Version: stateVersion, OCIVersion: specs.Version, ID: cr.o.ID, Bundle: cr.bundle.Name(), Rootfs: cr.root.Path,
+		Created: time.Now().UTC(), Annotations: cr.spec.Annotations, Hooks: cr.spec.Hooks,
+		OwnPID: cr.ns.own[specs.PIDNamespace], UserNS: cr.ns.own[specs.UserNamespace] || cr.ns.joined[specs.UserNamespace] != nil,
+		Process: cr.spec.Process, Policy: policy, ResolvConf: cr.resolvConf(),
+	}
+	return nil
+}
+
+// resolvConf returns the host's file that is mounted on /etc/resolv.conf. What an image has there grants nothing.
+func (cr *creation) resolvConf() string {
+	for i := range cr.plan {
+		if cr.plan[i].Destination == "/etc/resolv.conf" && cr.src[i] != nil {
+			return cr.src[i].Path
+		}
+	}
+	return ""
+}
+
+// acquireCgroup plans the cgroup, writes down where it will be, and starts to make it beside the rest.
+func (cr *creation) acquireCgroup(context.Context) error {
+	host, err := cgroup.ReadHost()
+	if err != nil {
+		return fmt.Errorf("read cgroups of the host: %w", err)
+	}
+	in := cgroup.Input{
+		ID: cr.o.ID, CgroupsPath: cr.spec.Linux.CgroupsPath, Resources: cr.spec.Linux.Resources,
+		Systemd: cr.rt.opts.SystemdCgroup, Host: host,
+	}
+	cfg, err := cgroup.Plan(in)
+	if err != nil {
+		return err
+	}
+	// Before the first directory exists: a crash from here on leaves a state that tells where to clean.
+	state := cfg.State
+	cr.c.state.Cgroup = &state
+	if err := writeState(cr.c.dir, cr.c.state); err != nil {
+		return err
+	}
+	cr.group = make(chan groupResult, 1)
+	go func() {
+		g, err := cgroup.Create(cfg)
+		cr.group <- groupResult{g, err}
+	}()
+	cr.undo.push(func() {
+		if g, _ := cr.takeGroup(); g != nil {
+			g.Destroy() //nolint:errcheck // the first error is the one to report
+		}
+	})
+	return nil
+}
+
+// takeGroup waits for the cgroup.
+func (cr *creation) takeGroup() (*cgroup.Group, error) {
+	if cr.c.group == nil {
+		r := <-cr.group
+		cr.group <- r // for the next one who asks
+		if r.err != nil {
+			return nil, r.err
+		}
+		cr.c.group = r.group
+	}
+	return cr.c.group, nil
+}
+
+// spawn clones the first process; it sets itself up while the host goes on with settle.
+func (cr *creation) spawn(context.Context) error {
+	in, don, err := cr.planInit()
+	if err != nil {
+		return err
+	}
+	host, child, err := initproc.Socketpair()
+	if err != nil {
+		return err
+	}
+	defer child.Close()
+	in.SyncFD = don.Add(child)
+	program := initproc.PlanCreate(in)
+	cr.c.state.StartTable = program.StartTable()
+	cr.c.state.StartTable.Attached = cr.attached()
+	so := &initproc.SpawnOptions{
+		Donation: don, CloneFlags: cr.ns.clone, PIDNamespace: cr.ns.pid, UIDMappings: cr.ns.uid, GIDMappings: cr.ns.gid,
+	}
+	kid, err := initproc.Spawn(program, host, so)
+	if err != nil {
+		return err
+	}
+	cr.c.child = kid
+	cr.undo.push(func() { cr.reap() })
+	return nil
+}
+
+// attached reports whether the child needs no start socket. startContainer hooks run between the end of the set-up and
+// the program, so they need the start point.
+func (cr *creation) attached() bool {
+	return cr.o.Attached && (cr.spec.Hooks == nil || len(cr.spec.Hooks.StartContainer) == 0)
+}
+
+// reap ends the child of a failed creation, and whatever it has in its cgroup.
+func (cr *creation) reap() {
+	kid := cr.c.child
+	kid.Process.Kill() //nolint:errcheck // gone is what we want
+	kid.Process.Wait() //nolint:errcheck // likewise
+	if cr.c.group != nil {
+		cr.c.group.Kill(context.Background()) //nolint:errcheck // Destroy tells
+	}
+}
+
+// settle does what the host does beside the child's mounts: it places the child in its cgroup, installs the network
+// rules, and writes the pid down, before the child may go on.
+func (cr *creation) settle(context.Context) error {
+	kid := cr.c.child
+	network := make(chan error, 1)
+	go func() { network <- cr.rt.installNetwork(cr) }()
+	err := cr.place()
+	if nerr := <-network; err == nil {
+		err = nerr
+	}
+	if err != nil {
+		return cr.explain(err)
+	}
+	if cr.c.state.InitStart, _, err = startTime(kid.PID); err != nil {
+		return cr.explain(fmt.Errorf("read start time of init: %w", err))
+	}
+	cr.c.state.InitPID = kid.PID
+	return writeState(cr.c.dir, cr.c.state)
+}
+
+// place moves the child into its cgroup.
+func (cr *creation) place() error {
+	group, err := cr.takeGroup()
+	if err != nil {
+		return err
+	}
+	if err := group.Add(cr.c.child.PID); err != nil {
+		return err
+	}
+	state := group.State()
+	cr.c.state.Cgroup = &state
+	if adj := cr.spec.Process.OOMScoreAdj; adj != nil {
+		return writeOOMScore(cr.c.child.PID, *adj)
+	}
+	return nil
+}
+
+func writeOOMScore(pid, adj int) error {
+	err := os.WriteFile("/proc/"+strconv.Itoa(pid)+"/oom_score_adj", []byte(strconv.Itoa(adj)), 0)
+	if errors.Is(err, unix.EACCES) {
+		return fmt.Errorf("process.oomScoreAdj %d: lowering it needs CAP_SYS_RESOURCE: %w", adj, err)
+	}
+	if err != nil {
+		return fmt.Errorf("process.oomScoreAdj: %w", err)
+	}
+	return nil
+}
+
+// explain prefers what the child reported about its own end to the error that its end caused on this side.
+func (cr *creation) explain(err error) error {
+	if f := cr.c.child.Pending(); f != nil {
+		return fmt.Errorf("init: %w", f)
+	}
+	return err
+}
+
+// hooks runs the hooks that come before pivot_root.
+func (cr *creation) hooks(ctx context.Context) error {
+	h := cr.spec.Hooks
+	if !hasEarlyHooks(h) {
+		return nil
+	}
+	if err := cr.c.child.WaitHooks(); err != nil {
+		return fmt.Errorf("init: %w", err)
+	}
+	state := cr.c.ociState(StatusCreating)
+	if err := runHooks(ctx, "prestart", h.Prestart, state); err != nil { //nolint:staticcheck // Docker's network needs it
+		return err
+	}
+	if err := runHooks(ctx, "createRuntime", h.CreateRuntime, state); err != nil {
+		return err
+	}
+	return runHooksInside(ctx, "createContainer", h.CreateContainer, state, cr.c.child.PidFD)
+}
+
+// ready lets the child go on and waits until it stands at the start point; then the container exists for others.
+func (cr *creation) ready(context.Context) error {
+	kid := cr.c.child
+	if cr.attached() {
+		return nil
+	}
+	if err := kid.Go(); err != nil {
+		return fmt.Errorf("init: %w", err)
+	}
+	if err := kid.WaitReady(); err != nil {
+		return fmt.Errorf("init: %w", err)
+	}
+	kid.Detach()
+	return writePidFile(cr.o.PidFile, kid.PID)
+}
+
+// WritePidFile writes the first process's pid to a file, atomically; "" writes none.
+func (c *Container) WritePidFile(name string) error { return writePidFile(name, c.state.InitPID) }
+
+// writePidFile writes the pid file, last of all: containerd takes its presence as the end of create.
+func writePidFile(name string, pid int) error {
+	if name == "" {
+		return nil
+	}
+	dir, err := os.OpenFile(filepath.Dir(name), unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return fmt.Errorf("open directory of pid file: %w", err)
+	}
+	defer dir.Close()
+	return writeFileAt(dir, filepath.Base(name), []byte(strconv.Itoa(pid)), 0o666)
+}

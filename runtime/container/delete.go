@@ -1,0 +1,115 @@
+package container
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+
+	"golang.org/x/sys/unix"
+)
+
+// Delete removes a container that has stopped, or that was created and never started. With force it first ends one that
+// runs, cleans up whatever a crash left, and a container that does not exist is no error.
+func (r *Runtime) Delete(ctx context.Context, id string, force bool) error {
+	c, err := r.openDir(id)
+	if err != nil {
+		if force && errors.Is(err, ErrNotExist) {
+			return nil
+		}
+		return err
+	}
+	defer c.Close()
+	if err := c.lock(); err != nil {
+		if force && errors.Is(err, ErrNotExist) {
+			return nil
+		}
+		return err
+	}
+	err = c.reload()
+	switch {
+	case err == nil:
+		return c.delete(ctx, force)
+	case force:
+		// Half-written, damaged or of another version: there is nothing to go by but the directory itself.
+		r.opts.Warn(fmt.Sprintf("remove container %q without its state: %v", id, err))
+		return c.removeState()
+	default:
+		return fmt.Errorf("%w (delete --force removes it)", err)
+	}
+}
+
+func (c *Container) delete(ctx context.Context, force bool) error {
+	status, err := c.Status()
+	if err != nil && !force {
+		return err
+	}
+	if status != StatusStopped && status != StatusCreated && !force {
+		return fmt.Errorf("cannot delete container %q that is not stopped: %s", c.id, status)
+	}
+	if err := c.killAll(ctx); err != nil {
+		return err
+	}
+	if err := c.destroyCgroup(); err != nil {
+		return err
+	}
+	if c.state.Hooks != nil {
+		// Failures of poststop hooks are logged and nothing more. Source: runtime-spec 1.3.0, runtime.md, step 13.
+		for i := range c.state.Hooks.Poststop {
+			if err := runHook(ctx, &c.state.Hooks.Poststop[i], c.ociState(StatusStopped)); err != nil {
+				c.rt.opts.Warn(fmt.Sprintf("hooks.poststop[%d] (%s): %v", i, c.state.Hooks.Poststop[i].Path, err))
+			}
+		}
+	}
+	return c.removeState()
+}
+
+func (c *Container) destroyCgroup() error {
+	g, err := c.cgroupGroup()
+	if err != nil || g == nil {
+		return err
+	}
+	if err := g.Destroy(); err != nil {
+		return fmt.Errorf("remove cgroup of container %q: %w", c.id, err)
+	}
+	return nil
+}
+
+// removeState removes the state directory, by handle; it never has sub-directories.
+func (c *Container) removeState() error {
+	for _, name := range []string{startSocket, stateFile} {
+		if err := unix.Unlinkat(int(c.dir.Fd()), name, 0); err != nil && !errors.Is(err, unix.ENOENT) {
+			return fmt.Errorf("remove %s of container %q: %w", name, c.id, err)
+		}
+	}
+	err := unix.Unlinkat(int(c.rt.root.Fd()), c.id, unix.AT_REMOVEDIR)
+	if errors.Is(err, unix.ENOTEMPTY) {
+		if err = c.emptyState(); err == nil {
+			err = unix.Unlinkat(int(c.rt.root.Fd()), c.id, unix.AT_REMOVEDIR)
+		}
+	}
+	if err != nil && !errors.Is(err, unix.ENOENT) {
+		return fmt.Errorf("remove state of container %q: %w", c.id, err)
+	}
+	return nil
+}
+
+func (c *Container) emptyState() error {
+	fd, err := unix.Openat(int(c.dir.Fd()), ".", unix.O_RDONLY|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return err
+	}
+	dir := os.NewFile(uintptr(fd), c.id)
+	defer dir.Close()
+	names, err := dir.Readdirnames(-1)
+	if err != nil && !errors.Is(err, io.EOF) {
+		return err
+	}
+	for _, name := range names {
+		if err := unix.Unlinkat(int(c.dir.Fd()), name, 0); err != nil && !errors.Is(err, unix.ENOENT) {
+			return err
+		}
+	}
+	return nil
+}

@@ -1,0 +1,206 @@
+package container
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"strconv"
+	"syscall"
+
+	specs "github.com/opencontainers/runtime-spec/specs-go"
+	"golang.org/x/sys/unix"
+
+	"github.com/agentsafe/agentsafe/profiles"
+	"github.com/agentsafe/agentsafe/runtime/initproc"
+)
+
+// ExecOptions describe a further process of a container.
+type ExecOptions struct {
+	// Process is what to run. The container's profile is applied to it.
+	Process *specs.Process
+	// Stdin, Stdout, Stderr, ConsoleSocket, ExtraFiles and PidFile are as in CreateOptions.
+	Stdin, Stdout, Stderr *os.File
+	ConsoleSocket         *os.File
+	ExtraFiles            []*os.File
+	PidFile               string
+	// IgnorePaused lets the process wait in a frozen cgroup.
+	IgnorePaused bool
+}
+
+// Process is a process that this program has started and is the parent of.
+type Process struct {
+	child *initproc.Child
+}
+
+// PID returns the process's number in the caller's pid namespace.
+func (p *Process) PID() int { return p.child.PID }
+
+// PidFD returns a pidfd of the process, owned by the Process.
+func (p *Process) PidFD() *os.File { return p.child.PidFD }
+
+// Wait waits for the end of the process and returns its exit status, 128+n for a process that was ended by signal n.
+func (p *Process) Wait() (int, error) {
+	st, err := p.child.Process.Wait()
+	if err != nil {
+		return 0, fmt.Errorf("wait for process %d: %w", p.child.PID, err)
+	}
+	return exitStatus(st), nil
+}
+
+func exitStatus(st *os.ProcessState) int {
+	const signalBase = 128
+	if ws, ok := st.Sys().(syscall.WaitStatus); ok && ws.Signaled() {
+		return signalBase + int(ws.Signal())
+	}
+	return st.ExitCode()
+}
+
+// Signal sends a signal to the process.
+func (p *Process) Signal(sig unix.Signal) error {
+	if err := unix.PidfdSendSignal(int(p.child.PidFD.Fd()), sig, nil, 0); err != nil {
+		return fmt.Errorf("signal process %d: %w", p.child.PID, err)
+	}
+	return nil
+}
+
+// Close releases the pidfd.
+func (p *Process) Close() { p.child.Close() }
+
+// Init returns the first process to the program that created the container, nil to others.
+func (c *Container) Init() *Process {
+	if c.child == nil {
+		return nil
+	}
+	return &Process{c.child}
+}
+
+// Exec starts a further process in a container that runs. It goes through the same limits, ids, capabilities, Landlock
+// and seccomp as the first one. The caller is its parent and waits for it.
+func (c *Container) Exec(ctx context.Context, o *ExecOptions) (*Process, error) {
+	if err := c.checkExec(o); err != nil {
+		return nil, err
+	}
+	pidfd, err := c.pidfd()
+	if err != nil {
+		return nil, fmt.Errorf("cannot exec in a stopped container: %w", err)
+	}
+	defer pidfd.Close()
+	process, notes, err := profiles.PlanProcess(o.Process, c.state.Policy.Profile)
+	if err != nil {
+		return nil, err
+	}
+	for _, n := range notes {
+		c.rt.opts.Warn(n.String())
+	}
+	child, err := c.spawnExec(o, process, pidfd)
+	if err != nil {
+		return nil, err
+	}
+	if err := c.admit(child, process); err != nil {
+		child.Process.Kill() //nolint:errcheck // gone is what we want
+		child.Process.Wait() //nolint:errcheck // likewise
+		child.Close()
+		return nil, explainExec(err, process.Args)
+	}
+	if err := writePidFile(o.PidFile, child.PID); err != nil {
+		child.Process.Kill() //nolint:errcheck // gone is what we want
+		child.Process.Wait() //nolint:errcheck // likewise
+		child.Close()
+		return nil, err
+	}
+	return &Process{child}, nil
+}
+
+func (c *Container) checkExec(o *ExecOptions) error {
+	if err := validateProcess(o.Process); err != nil {
+		return err
+	}
+	if o.Process.Terminal != (o.ConsoleSocket != nil) {
+		return invalid("process.terminal", "a terminal and a console socket need each other")
+	}
+	status, err := c.Status()
+	switch {
+	case err != nil:
+		return err
+	case status == StatusStopped:
+		return fmt.Errorf("cannot exec in a stopped container: %w", ErrNotRunning)
+	case status == StatusPaused && !o.IgnorePaused:
+		return fmt.Errorf("cannot exec in a paused container (use --ignore-paused to override): %w", ErrPaused)
+	}
+	return nil
+}
+
+func (c *Container) spawnExec(o *ExecOptions, process *specs.Process, pidfd *os.File) (*initproc.Child, error) {
+	root, err := os.OpenFile("/proc/"+strconv.Itoa(c.state.InitPID)+"/root", unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return nil, fmt.Errorf("open root of container %q: %w", c.id, err)
+	}
+	defer root.Close()
+	plan, err := planProcess(process, root)
+	if err != nil {
+		return nil, err
+	}
+	c.state.Policy.apply(&plan)
+	don := &initproc.Donation{}
+	for _, f := range []*os.File{o.Stdin, o.Stdout, o.Stderr} {
+		if f == nil {
+			null, err := os.OpenFile(os.DevNull, os.O_RDWR|unix.O_CLOEXEC, 0)
+			if err != nil {
+				return nil, fmt.Errorf("open %s: %w", os.DevNull, err)
+			}
+			defer null.Close()
+			f = null
+		}
+		don.Add(f)
+	}
+	for _, f := range o.ExtraFiles {
+		don.Add(f)
+	}
+	plan.PreserveFDs = len(o.ExtraFiles)
+	plan.ConsoleFD = don.Add(o.ConsoleSocket)
+	host, kid, err := initproc.Socketpair()
+	if err != nil {
+		return nil, err
+	}
+	defer kid.Close()
+	in := &initproc.Exec{
+		Process: plan, SyncFD: don.Add(kid), SetRootIDs: c.state.UserNS, Keyring: "_ses." + c.id,
+		Join: []initproc.Join{{FD: don.Add(pidfd), Flag: c.joinFlags()}},
+	}
+	return initproc.Spawn(initproc.PlanExec(in), host, &initproc.SpawnOptions{Donation: don, PIDNamespace: pidfd})
+}
+
+// joinFlags are the namespaces that an exec joins, all at once, through the first process's pidfd.
+func (c *Container) joinFlags() int {
+	flags := unix.CLONE_NEWNS | unix.CLONE_NEWNET | unix.CLONE_NEWIPC | unix.CLONE_NEWUTS | unix.CLONE_NEWCGROUP
+	if c.state.UserNS {
+		// Entering the user namespace that one is in already is an error, so only if there is another one.
+		flags |= unix.CLONE_NEWUSER
+	}
+	if c.state.TimeNS {
+		flags |= unix.CLONE_NEWTIME
+	}
+	return flags
+}
+
+// admit places the child in the container's cgroup and lets it go on up to execve.
+func (c *Container) admit(child *initproc.Child, process *specs.Process) error {
+	g, err := c.cgroupGroup()
+	if err != nil {
+		return err
+	}
+	if g != nil {
+		if err := g.Add(child.PID); err != nil {
+			return err
+		}
+	}
+	if adj := process.OOMScoreAdj; adj != nil {
+		if err := writeOOMScore(child.PID, *adj); err != nil {
+			return err
+		}
+	}
+	if err := child.Go(); err != nil {
+		return err
+	}
+	return child.WaitExec()
+}

@@ -1,0 +1,145 @@
+package container
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"runtime"
+	"strconv"
+
+	specs "github.com/opencontainers/runtime-spec/specs-go"
+	"golang.org/x/sys/unix"
+
+	"github.com/agentsafe/agentsafe/netns"
+	"github.com/agentsafe/agentsafe/profiles"
+	"github.com/agentsafe/agentsafe/profiles/bpf"
+	"github.com/agentsafe/agentsafe/runtime/initproc"
+)
+
+// judge gathers the facts of the host that a policy depends on, and compiles the policy.
+func (r *Runtime) judge(ctx context.Context, cr *creation) (*specs.Spec, *Policy, error) {
+	profile := r.opts.Profile
+	if profile == nil {
+		var err error
+		if profile, err = profiles.Builtin(profiles.DefaultName); err != nil {
+			return nil, nil, err
+		}
+	}
+	facts := profiles.HostFacts{
+		Arch:           runtime.GOARCH,
+		LandlockABI:    initproc.LandlockABI(),
+		HostNamespaces: cr.ns.hostNamespaces(),
+		Mounts:         make([]profiles.MountFacts, len(cr.spec.Mounts)),
+	}
+	for i, s := range cr.src {
+		if s != nil {
+			facts.Mounts[i] = profiles.MountFacts{Path: s.Path, Mode: s.Mode, Dev: s.Dev, Ino: s.Ino, Rdev: s.Rdev}
+		}
+	}
+	plan, err := profiles.PlanContainer(cr.spec, profile, facts)
+	if err != nil {
+		return nil, nil, err
+	}
+	policy := &Policy{Profile: profile, Hash: plan.Hash(), Network: plan.Network, Notes: plan.Notes}
+	for _, f := range plan.Seccomp {
+		filter, err := bpf.Load(ctx, f, r.opts.CacheDir, r.opts.SeccompHelper)
+		if err != nil {
+			return nil, nil, err
+		}
+		policy.Seccomp = append(policy.Seccomp, encodeFilter(filter))
+	}
+	policy.Landlock = convertLandlock(plan.Landlock)
+	return plan.Spec, policy, nil
+}
+
+// encodeFilter lays a filter out as an array of struct sock_filter.
+func encodeFilter(in []unix.SockFilter) []byte {
+	out := make([]byte, 0, len(in)*8)
+	for _, i := range in {
+		out = append(out, byte(i.Code), byte(i.Code>>8), i.Jt, i.Jf, byte(i.K), byte(i.K>>8), byte(i.K>>16), byte(i.K>>24))
+	}
+	return out
+}
+
+func convertLandlock(in *profiles.LandlockPlan) *initproc.Landlock {
+	if in == nil {
+		return nil
+	}
+	out := &initproc.Landlock{HandledFS: in.HandledFS, HandledNet: in.HandledNet, Scoped: in.Scoped}
+	for _, r := range in.Rules {
+		out.Paths = append(out.Paths, initproc.LandlockPath{Path: r.Path, Access: r.Access, Optional: r.Optional})
+	}
+	for _, r := range in.NetRules {
+		out.Ports = append(out.Ports, initproc.LandlockPort{Port: r.Port, Access: r.Access})
+	}
+	return out
+}
+
+// apply puts the policy on a process; the first one and every exec go through here.
+func (p *Policy) apply(process *initproc.Process) {
+	if p == nil {
+		return
+	}
+	process.Seccomp, process.SeccompFlags, process.Landlock = p.Seccomp, p.Flags, p.Landlock
+}
+
+// installNetwork puts the drop policy into the container's network namespace. It names no interface, so it holds for
+// whatever the engine attaches later.
+func (r *Runtime) installNetwork(cr *creation) error {
+	ns, own, err := cr.networkNamespace()
+	if err != nil || ns == nil {
+		return err
+	}
+	defer ns.Close()
+	if own {
+		if err := netns.LoopbackUp(ns); err != nil {
+			return err
+		}
+	}
+	if !cr.policy.Network.Filtered() {
+		return nil
+	}
+	rules, err := netns.PlanRules(cr.policy.Network)
+	if err != nil {
+		return err
+	}
+	return rules.Install(ns)
+}
+
+// networkNamespace opens the container's network namespace; nil if it is the host's.
+func (cr *creation) networkNamespace() (ns *os.File, own bool, err error) {
+	if cr.ns.own[specs.NetworkNamespace] {
+		f, err := openNamespace("/proc/"+strconv.Itoa(cr.c.child.PID)+"/ns/net", unix.CLONE_NEWNET)
+		return f, true, err
+	}
+	f := cr.ns.joined[specs.NetworkNamespace]
+	if f == nil || cr.ns.hostNamespaces()[specs.NetworkNamespace] {
+		return nil, false, nil
+	}
+	fd, err := unix.FcntlInt(f.Fd(), unix.F_DUPFD_CLOEXEC, 3)
+	if err != nil {
+		return nil, false, fmt.Errorf("duplicate network namespace: %w", err)
+	}
+	return os.NewFile(uintptr(fd), "netns"), false, nil
+}
+
+// finalizeNetwork lets the rules know the links and name servers that the engine has attached since create.
+func (c *Container) finalizeNetwork() error {
+	if !c.state.Policy.Network.Filtered() || c.state.Policy.Network.Mode != netns.ModeEngine {
+		return nil
+	}
+	ns, err := openNamespace("/proc/"+strconv.Itoa(c.state.InitPID)+"/ns/net", unix.CLONE_NEWNET)
+	if err != nil {
+		return err
+	}
+	defer ns.Close()
+	servers, err := nameServers(c.state.ResolvConf)
+	if err != nil {
+		return err
+	}
+	rules, err := netns.PlanRules(c.state.Policy.Network)
+	if err != nil {
+		return err
+	}
+	return rules.Finalize(ns, servers)
+}

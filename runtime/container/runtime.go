@@ -1,0 +1,201 @@
+package container
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"sort"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/agentsafe/agentsafe/profiles"
+	"github.com/agentsafe/agentsafe/runtime/cgroup"
+	"github.com/agentsafe/agentsafe/runtime/initproc"
+)
+
+// Options configure a Runtime.
+type Options struct {
+	// Root is the directory of container states; it is made if it is missing.
+	Root string
+	// SystemdCgroup lets systemd make the cgroups.
+	SystemdCgroup bool
+	// Profile is the policy for new containers; nil is the built-in profile agent.
+	Profile *profiles.Profile
+	// CacheDir holds compiled filters; SeccompHelper is the program that compiles them.
+	CacheDir, SeccompHelper string
+	// Warn gets what is worth a log line and no error; nil discards it.
+	Warn func(message string)
+}
+
+// Runtime creates and finds the containers below one root directory. It is safe for concurrent use.
+type Runtime struct {
+	opts Options
+	root *os.File
+}
+
+// Open returns a Runtime for the root directory, which it makes if it is missing. Close releases it.
+func Open(o Options) (*Runtime, error) {
+	if o.Root == "" {
+		return nil, errors.New("open runtime: no root directory")
+	}
+	// 0700: CVE-2024-25621 was a state directory that others could enter.
+	if err := os.MkdirAll(o.Root, 0o700); err != nil { //nolint:forbidigo // our own state, not a root file system
+		return nil, fmt.Errorf("make root directory: %w", err)
+	}
+	root, err := os.OpenFile(o.Root, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return nil, fmt.Errorf("open root directory: %w", err)
+	}
+	if o.Warn == nil {
+		o.Warn = func(string) {}
+	}
+	return &Runtime{opts: o, root: root}, nil
+}
+
+// Close releases the root directory; containers are not affected.
+func (r *Runtime) Close() { r.root.Close() }
+
+// Container is one container, loaded or just created.
+type Container struct {
+	rt    *Runtime
+	dir   *os.File
+	id    string
+	state *State
+	group *cgroup.Group
+	child *initproc.Child // of the creating process alone
+}
+
+// ID returns the container's id.
+func (c *Container) ID() string { return c.id }
+
+// State returns what is known of the container; the caller must not change it.
+func (c *Container) State() *State { return c.state }
+
+// Close releases what the Container holds open; the container itself is not affected.
+func (c *Container) Close() {
+	c.dir.Close()
+	if c.child != nil {
+		c.child.Close()
+	}
+}
+
+// Load finds a container. The error is ErrNotExist if there is none of this id.
+func (r *Runtime) Load(id string) (*Container, error) {
+	c, err := r.openDir(id)
+	if err != nil {
+		return nil, err
+	}
+	if c.state, err = readState(c.dir); err != nil {
+		c.Close()
+		if errors.Is(err, unix.ENOENT) {
+			return nil, fmt.Errorf("container %q was never completed (delete --force removes it): %w", id, ErrNotExist)
+		}
+		return nil, fmt.Errorf("load container %q (delete --force removes it): %w", id, err)
+	}
+	return c, nil
+}
+
+func (r *Runtime) openDir(id string) (*Container, error) {
+	if err := ValidateID(id); err != nil {
+		return nil, err
+	}
+	fd, err := unix.Openat(int(r.root.Fd()), id, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
+	if errors.Is(err, unix.ENOENT) || errors.Is(err, unix.ENOTDIR) || errors.Is(err, unix.ELOOP) {
+		return nil, fmt.Errorf("container %q: %w", id, ErrNotExist)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("open state of container %q: %w", id, err)
+	}
+	return &Container{rt: r, id: id, dir: os.NewFile(uintptr(fd), filepath.Join(r.opts.Root, id))}, nil
+}
+
+// claim makes the state directory of a new container and locks it; whoever makes it owns the id.
+func (r *Runtime) claim(id string) (*Container, error) {
+	if err := ValidateID(id); err != nil {
+		return nil, err
+	}
+	err := unix.Mkdirat(int(r.root.Fd()), id, 0o700)
+	if errors.Is(err, unix.EEXIST) {
+		return nil, fmt.Errorf("container %q: %w", id, ErrExist)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("make state directory of container %q: %w", id, err)
+	}
+	c, err := r.openDir(id)
+	if err != nil {
+		return nil, err
+	}
+	if err := c.lock(); err != nil {
+		c.Close()
+		return nil, err
+	}
+	return c, nil
+}
+
+// lock takes the container's lock until unlock or Close. A container that was deleted while waiting does not exist.
+func (c *Container) lock() error {
+	for {
+		err := unix.Flock(int(c.dir.Fd()), unix.LOCK_EX)
+		if errors.Is(err, unix.EINTR) {
+			continue
+		}
+		if err != nil {
+			return fmt.Errorf("lock container %q: %w", c.id, err)
+		}
+		break
+	}
+	var st unix.Stat_t
+	if err := unix.Fstat(int(c.dir.Fd()), &st); err != nil || st.Nlink == 0 {
+		return fmt.Errorf("container %q: %w", c.id, ErrNotExist)
+	}
+	return nil
+}
+
+func (c *Container) unlock() {
+	unix.Flock(int(c.dir.Fd()), unix.LOCK_UN) //nolint:errcheck // the kernel drops it with the descriptor in any case
+}
+
+// reload reads the state again, under the lock.
+func (c *Container) reload() error {
+	s, err := readState(c.dir)
+	if err != nil {
+		return fmt.Errorf("load container %q: %w", c.id, err)
+	}
+	c.state = s
+	return nil
+}
+
+// List returns the ids of all containers, also of those whose creation was interrupted, sorted.
+func (r *Runtime) List() ([]string, error) {
+	dir, err := os.Open(r.opts.Root)
+	if err != nil {
+		return nil, fmt.Errorf("list containers: %w", err)
+	}
+	defer dir.Close()
+	entries, err := dir.ReadDir(-1)
+	if err != nil {
+		return nil, fmt.Errorf("list containers: %w", err)
+	}
+	var ids []string
+	for _, e := range entries {
+		if e.IsDir() && ValidateID(e.Name()) == nil {
+			ids = append(ids, e.Name())
+		}
+	}
+	sort.Strings(ids)
+	return ids, nil
+}
+
+// cgroupGroup returns the container's cgroup, nil if it has none.
+func (c *Container) cgroupGroup() (*cgroup.Group, error) {
+	if c.group != nil || c.state == nil || c.state.Cgroup == nil {
+		return c.group, nil
+	}
+	g, err := cgroup.Load(*c.state.Cgroup)
+	if err != nil {
+		return nil, fmt.Errorf("load cgroup of container %q: %w", c.id, err)
+	}
+	c.group = g
+	return g, nil
+}

@@ -1,0 +1,144 @@
+package container
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/netip"
+	"os"
+	"strings"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/agentsafe/agentsafe/runtime/initproc"
+)
+
+// Start executes the container's program and returns once it runs, or why it could not be executed.
+func (c *Container) Start(ctx context.Context) error {
+	if err := c.lock(); err != nil {
+		return err
+	}
+	defer c.unlock()
+	if c.child == nil || !c.attached() {
+		if err := c.reload(); err != nil {
+			return err
+		}
+		status, err := c.Status()
+		if err != nil {
+			return err
+		}
+		switch status {
+		case StatusCreated:
+		case StatusStopped:
+			return fmt.Errorf("cannot start a container that has stopped: %w", ErrNotRunning)
+		default:
+			return fmt.Errorf("cannot start an already running container: %w", ErrRunning)
+		}
+	}
+	if err := c.beforeStart(ctx); err != nil {
+		return err
+	}
+	if err := c.release(); err != nil {
+		return explainExec(err, c.state.Process.Args)
+	}
+	c.state.Started = true
+	if err := writeState(c.dir, c.state); err != nil {
+		return err
+	}
+	unix.Unlinkat(int(c.dir.Fd()), startSocket, 0) //nolint:errcheck // an attached container has none
+	return c.afterStart(ctx)
+}
+
+// attached reports whether this process holds the child's socket, because the container was made without a start socket.
+func (c *Container) attached() bool { return c.state.StartTable != nil && c.state.StartTable.Attached }
+
+// release lets init execute the program.
+func (c *Container) release() error {
+	if c.attached() {
+		if err := c.child.Go(); err != nil {
+			return err
+		}
+		return c.child.WaitExec()
+	}
+	err := initproc.Start(c.dir, startSocket, c.state.StartTable)
+	if errors.Is(err, initproc.ErrNotWaiting) {
+		return fmt.Errorf("cannot start an already running container: %w", ErrRunning)
+	}
+	return err
+}
+
+// beforeStart finalises what engines finish between create and start: the network; then it runs the startContainer
+// hooks, inside. Source: runtime-spec 1.3.0, runtime.md "Lifecycle", step 8.
+func (c *Container) beforeStart(ctx context.Context) error {
+	if err := c.finalizeNetwork(); err != nil {
+		return err
+	}
+	if c.state.Hooks == nil || len(c.state.Hooks.StartContainer) == 0 {
+		return nil
+	}
+	pidfd, err := c.pidfd()
+	if err != nil {
+		return err
+	}
+	defer pidfd.Close()
+	return runHooksInside(ctx, "startContainer", c.state.Hooks.StartContainer, c.ociState(StatusCreated), pidfd)
+}
+
+// afterStart runs the poststart hooks. A failing one stops the container and is an error.
+// Source: runtime-spec 1.3.0, runtime.md "Lifecycle", step 10.
+func (c *Container) afterStart(ctx context.Context) error {
+	if c.state.Hooks == nil {
+		return nil
+	}
+	err := runHooks(ctx, "poststart", c.state.Hooks.Poststart, c.ociState(StatusRunning))
+	if err != nil {
+		if kerr := c.killAll(ctx); kerr != nil {
+			c.rt.opts.Warn(fmt.Sprintf("stop container %q after its poststart hook failed: %v", c.id, kerr))
+		}
+	}
+	return err
+}
+
+// explainExec turns the child's report into what engines look for in runc's messages: Docker answers 127 to "not
+// found" and 126 to "permission denied".
+func explainExec(err error, args []string) error {
+	var f *initproc.Failure
+	if !errors.As(err, &f) || !strings.HasPrefix(f.What, "exec ") {
+		return err
+	}
+	if f.Errno == unix.ENOENT && !strings.Contains(args[0], "/") {
+		return fmt.Errorf("exec: %q: executable file not found in $PATH: %w", args[0], f.Errno)
+	}
+	return fmt.Errorf("exec: %q: %w", args[0], f.Errno)
+}
+
+// maxResolvConfBytes bounds the engine's file.
+const maxResolvConfBytes = 64 << 10
+
+// nameServers reads the addresses of the name servers that the engine gave the container. The file is the host's.
+func nameServers(path string) ([]netip.Addr, error) {
+	if path == "" {
+		return nil, nil
+	}
+	f, err := os.OpenFile(path, unix.O_RDONLY|unix.O_CLOEXEC|unix.O_NONBLOCK|unix.O_NOCTTY, 0)
+	if err != nil {
+		return nil, fmt.Errorf("open name server configuration: %w", err)
+	}
+	defer f.Close()
+	data := make([]byte, maxResolvConfBytes)
+	n, err := f.Read(data)
+	if err != nil && n == 0 {
+		return nil, nil //nolint:nilerr // an empty file names no server
+	}
+	var out []netip.Addr
+	for line := range strings.Lines(string(data[:n])) {
+		fields := strings.Fields(line)
+		if len(fields) < 2 || fields[0] != "nameserver" {
+			continue
+		}
+		if a, err := netip.ParseAddr(fields[1]); err == nil {
+			out = append(out, a.WithZone("").Unmap())
+		}
+	}
+	return out, nil
+}

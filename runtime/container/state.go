@@ -1,0 +1,128 @@
+package container
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"time"
+
+	specs "github.com/opencontainers/runtime-spec/specs-go"
+	"golang.org/x/sys/unix"
+
+	"github.com/agentsafe/agentsafe/netns"
+	"github.com/agentsafe/agentsafe/profiles"
+	"github.com/agentsafe/agentsafe/runtime/cgroup"
+	"github.com/agentsafe/agentsafe/runtime/initproc"
+)
+
+// stateVersion changes when an older runtime could not manage a container any more.
+const stateVersion = 1
+
+const (
+	stateFile   = "state.json"
+	startSocket = "start.sock"
+)
+
+// Status is the runtime-spec's status of a container. Source: runtime-spec 1.3.0, runtime.md "State".
+type Status string
+
+// The statuses; paused is runc's addition, which engines rely on.
+const (
+	StatusCreating Status = "creating"
+	StatusCreated  Status = "created"
+	StatusRunning  Status = "running"
+	StatusPaused   Status = "paused"
+	StatusStopped  Status = "stopped"
+)
+
+// State is what state.json keeps of a container, enough to manage it from another process.
+type State struct {
+	Version     int               `json:"version"`
+	OCIVersion  string            `json:"ociVersion"`
+	ID          string            `json:"id"`
+	Bundle      string            `json:"bundle"`
+	Rootfs      string            `json:"rootfs"`
+	Created     time.Time         `json:"created"`
+	Annotations map[string]string `json:"annotations,omitempty"`
+	Hooks       *specs.Hooks      `json:"hooks,omitempty"`
+	// InitPID is 0 until there is an init; InitStart is its start time in clock ticks, so that a pid that was given to
+	// another process is not mistaken for it.
+	InitPID   int    `json:"initPid"`
+	InitStart uint64 `json:"initStart"`
+	// OwnPID, OwnNet say that the container has a namespace of its own.
+	OwnPID  bool          `json:"ownPid"`
+	UserNS  bool          `json:"userns"`
+	TimeNS  bool          `json:"timens"`
+	Cgroup  *cgroup.State `json:"cgroup,omitempty"`
+	Started bool          `json:"started"`
+	// StartTable names init's operations behind the start point.
+	StartTable *initproc.Table `json:"startTable,omitempty"`
+	// Process is what an exec inherits from: the first process after hardening.
+	Process *specs.Process `json:"process,omitempty"`
+	Policy  *Policy        `json:"policy,omitempty"`
+	// ResolvConf is the host's file that the engine mounts on /etc/resolv.conf.
+	ResolvConf string `json:"resolvConf,omitempty"`
+}
+
+// Policy is the compiled policy of a container, as exec and start need it.
+type Policy struct {
+	Profile  *profiles.Profile  `json:"profile"`
+	Hash     string             `json:"hash"`
+	Seccomp  [][]byte           `json:"seccomp,omitempty"` // arrays of struct sock_filter, in order of installation
+	Flags    uint64             `json:"seccompFlags,omitempty"`
+	Landlock *initproc.Landlock `json:"landlock,omitempty"`
+	Network  netns.Policy       `json:"network"`
+	Notes    []profiles.Note    `json:"notes,omitempty"`
+}
+
+// writeState replaces state.json in the directory, atomically.
+func writeState(dir *os.File, s *State) error {
+	data, err := json.Marshal(s)
+	if err != nil {
+		return fmt.Errorf("encode state: %w", err)
+	}
+	return writeFileAt(dir, stateFile, data, 0o600)
+}
+
+// writeFileAt replaces a file atomically: a reader sees the old or the new content, a crash leaves one of them.
+func writeFileAt(dir *os.File, name string, data []byte, mode uint32) error {
+	temp := "." + name + ".tmp"
+	for {
+		fd, err := unix.Openat(int(dir.Fd()), temp, unix.O_WRONLY|unix.O_CREAT|unix.O_EXCL|unix.O_CLOEXEC|unix.O_NOFOLLOW, mode)
+		if errors.Is(err, unix.EEXIST) {
+			// Left by a crash; whoever wrote it held the same lock.
+			if err := unix.Unlinkat(int(dir.Fd()), temp, 0); err != nil && !errors.Is(err, unix.ENOENT) {
+				return fmt.Errorf("remove stale %s: %w", temp, err)
+			}
+			continue
+		}
+		if err != nil {
+			return fmt.Errorf("create %s: %w", name, err)
+		}
+		f := os.NewFile(uintptr(fd), temp)
+		_, err = f.Write(data)
+		if cerr := f.Close(); err == nil {
+			err = cerr
+		}
+		if err == nil {
+			err = unix.Renameat(int(dir.Fd()), temp, int(dir.Fd()), name)
+		}
+		if err != nil {
+			unix.Unlinkat(int(dir.Fd()), temp, 0) //nolint:errcheck // the first error is the one to report
+			return fmt.Errorf("write %s: %w", name, err)
+		}
+		return nil
+	}
+}
+
+func readState(dir *os.File) (*State, error) {
+	var s State
+	if err := loadJSON(dir, stateFile, &s); err != nil {
+		return nil, err
+	}
+	if s.Version != stateVersion {
+		return nil, fmt.Errorf("state of version %d was written by another agentsafe, this one knows version %d", s.Version, stateVersion)
+	}
+	return &s, nil
+}

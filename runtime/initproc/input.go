@@ -1,0 +1,174 @@
+package initproc
+
+import (
+	"golang.org/x/sys/unix"
+
+	"github.com/agentsafe/agentsafe/fs/rootfs"
+)
+
+// None is a descriptor number that says that there is none.
+const None = -1
+
+// Join names a namespace that the child enters with setns(2).
+type Join struct {
+	FD   int // of the child: a namespace file, or a pidfd
+	Flag int // CLONE_NEW* bits; several of them only with a pidfd
+}
+
+// Rlimit is one resource limit.
+type Rlimit struct {
+	Resource  int
+	Cur, Max  uint64
+	SpecIndex int // in process.rlimits, for errors
+}
+
+// CapSets are the five capability sets as bit masks.
+type CapSets struct{ Bounding, Effective, Permitted, Inheritable, Ambient uint64 }
+
+// Process is what every process of a container goes through, whether it is the first one or an exec.
+type Process struct {
+	Args, Env []string
+	// Programs are the paths to try for Args[0], in order: one if it has a slash, else one for each entry of PATH.
+	Programs        []string
+	Cwd             string
+	UID, GID        uint32
+	Groups          []uint32
+	Umask           uint32
+	Caps            *CapSets // nil leaves the sets alone
+	Rlimits         []Rlimit
+	NoNewPrivs      bool
+	Terminal        bool
+	Rows, Columns   uint16
+	OOMScoreAdj     *int
+	ApparmorProfile string
+	SelinuxLabel    string
+	Scheduler       *Scheduler
+	IOPriority      *int // as ioprio_set(2) takes it
+	Personality     *uint64
+	Affinity        []byte // CPU mask of the final process; nil leaves it
+	// Seccomp are the filters in the order in which they are installed, as arrays of struct sock_filter.
+	Seccomp      [][]byte
+	SeccompFlags uint64
+	// ListenerFD is a connected socket that gets the notification descriptor of the first filter, or None.
+	ListenerFD    int
+	ListenerState []byte
+	Landlock      *Landlock
+	PreserveFDs   int
+	// ConsoleFD is a connected unix socket that gets the master of the terminal; Terminal needs it.
+	ConsoleFD int
+
+	landlockFD Cell
+}
+
+// Scheduler is struct sched_attr.
+type Scheduler struct {
+	Policy                      uint32
+	Flags                       uint64
+	Nice                        int32
+	Priority                    uint32
+	Runtime, Deadline, PeriodNS uint64
+}
+
+// Mount is a mount of the plan, with what the host opened for it.
+type Mount struct {
+	rootfs.Mount
+	// TreeFD is a detached mount (a bind source, a file system that the host has filled) or None.
+	TreeFD int
+	// IsFile says that the target is a file, not a directory.
+	IsFile bool
+	// Exists says that the host saw the target in the root file system, so that it need not be made.
+	Exists bool
+	// Target is Destination with the symlinks of the root file system resolved.
+	Target string
+}
+
+// Device is a node to make below /dev.
+type Device struct {
+	Path         string // absolute
+	Mode         uint32 // type and permission bits
+	Major, Minor uint32
+	UID, GID     uint32
+	TreeFD       int // a bind mount of the host's node instead of mknod(2), in a user namespace
+}
+
+// Sysctl is one kernel parameter; Key has slashes.
+type Sysctl struct{ Key, Value string }
+
+// Create describes the first process of a container.
+type Create struct {
+	Process
+	SyncFD   int // socket to the creating process
+	ListenFD int // listening socket that start connects to; None lets the process run at once
+	RootFD   int // detached tree of the root file system
+	RootPath string
+	Join     []Join
+	// SetRootIDs makes the child uid and gid 0 of a user namespace that it has joined.
+	SetRootIDs     bool
+	NewCgroupNS    bool
+	TimeOffsets    string // for timens_offsets; with NewTimeNS
+	NewTimeNS      bool
+	Propagation    uint64
+	PropagationRec bool
+	Mounts         []Mount
+	Devices        []Device
+	DevLinks       bool // /dev/fd, /dev/stdin, ...
+	NullFD         int  // detached mount of /dev/null for masks
+	MaskedPaths    []string
+	ReadonlyPaths  []string
+	ReadonlyRoot   bool
+	// Sealed are mounts that become read-only when everything below them is in place.
+	Sealed []string
+	NoPivot        bool
+	Hostname       string
+	Domainname     string
+	Sysctls        []Sysctl
+	Keyring        string // name of the new session keyring; "" keeps the caller's
+	// HookPoint stops the child before pivot_root until the host has run its hooks.
+	HookPoint bool
+}
+
+// Exec describes a further process of a container.
+type Exec struct {
+	Process
+	SyncFD     int
+	Join       []Join
+	SetRootIDs bool
+	Keyring    string
+}
+
+func cloneFlagName(flag int) string {
+	for _, n := range []struct {
+		flag int
+		name string
+	}{
+		{unix.CLONE_NEWUSER, "user"}, {unix.CLONE_NEWNS, "mount"}, {unix.CLONE_NEWPID, "pid"},
+		{unix.CLONE_NEWNET, "network"}, {unix.CLONE_NEWIPC, "ipc"}, {unix.CLONE_NEWUTS, "uts"},
+		{unix.CLONE_NEWCGROUP, "cgroup"}, {unix.CLONE_NEWTIME, "time"},
+	} {
+		if flag == n.flag {
+			return n.name
+		}
+	}
+	return "container's"
+}
+
+// Landlock is a ruleset as landlock_create_ruleset(2) and landlock_add_rule(2) take it.
+type Landlock struct {
+	HandledFS, HandledNet, Scoped uint64
+	RestrictFlags                 uint64
+	Paths                         []LandlockPath
+	Ports                         []LandlockPort
+}
+
+// LandlockPath grants access below a path of the container's merged view. An optional path may be missing.
+type LandlockPath struct {
+	Path     string
+	Access   uint64
+	Optional bool
+}
+
+// LandlockPort grants access to a TCP port.
+type LandlockPort struct {
+	Port   uint16
+	Access uint64
+}

@@ -1,0 +1,221 @@
+package initproc
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"runtime"
+	"strconv"
+	"syscall"
+
+	"golang.org/x/sys/unix"
+)
+
+// Donation collects the descriptors that a child is given; each has the number that Add returned. The files stay the
+// caller's: they are duplicated into the child.
+type Donation struct{ files []*os.File }
+
+// Add gives f to the child and returns its number there; a nil f is None.
+func (d *Donation) Add(f *os.File) int {
+	if f == nil {
+		return None
+	}
+	d.files = append(d.files, f)
+	return len(d.files) - 1
+}
+
+// SpawnOptions says how a child comes into being.
+type SpawnOptions struct {
+	Donation   *Donation
+	CloneFlags uintptr
+	// PIDNamespace is entered before the clone, on a thread that ends with it. The caller owns it.
+	PIDNamespace *os.File
+	// Cgroup is a cgroup v2 directory to clone into; nil leaves the child in the caller's.
+	Cgroup                   *os.File
+	UIDMappings, GIDMappings []syscall.SysProcIDMap // of a new user namespace
+}
+
+// Child is a running init program, seen from the process that cloned it.
+type Child struct {
+	PID     int
+	PidFD   *os.File // owned by the Child
+	Process *os.Process
+	program *Program
+	sync    *os.File // owned
+}
+
+// Spawn clones a child that executes p. It returns once the child runs its own program, in its new namespaces. sync
+// is the host's end of the socket whose other end is p's SyncFD; the Child owns it from here on, also on error.
+func Spawn(p *Program, sync *os.File, o *SpawnOptions) (*Child, error) {
+	exe, err := p.seal(len(o.Donation.files) + 64)
+	if err != nil {
+		sync.Close()
+		return nil, err
+	}
+	defer exe.Close()
+	pidfd := -1
+	attr := &os.ProcAttr{
+		Env:   []string{},
+		Files: o.Donation.files,
+		Sys: &syscall.SysProcAttr{
+			Cloneflags:                 o.CloneFlags,
+			PidFD:                      &pidfd,
+			UidMappings:                o.UIDMappings,
+			GidMappings:                o.GIDMappings,
+			GidMappingsEnableSetgroups: true,
+		},
+	}
+	if o.CloneFlags&unix.CLONE_NEWUSER != 0 {
+		// execve drops the capabilities of whoever is not root there, so become root once the mappings are written.
+		attr.Sys.Credential = &syscall.Credential{NoSetGroups: true}
+	}
+	if o.Cgroup != nil {
+		attr.Sys.UseCgroupFD, attr.Sys.CgroupFD = true, int(o.Cgroup.Fd())
+	}
+	start := func() (*os.Process, error) {
+		return os.StartProcess("/proc/self/fd/"+strconv.Itoa(int(exe.Fd())), []string{"agentsafe:init"}, attr)
+	}
+	if o.PIDNamespace != nil {
+		start = inPIDNamespace(o.PIDNamespace, start)
+	}
+	proc, err := start()
+	if err != nil {
+		sync.Close()
+		return nil, fmt.Errorf("clone init: %w", explainClone(err))
+	}
+	c := &Child{PID: proc.Pid, Process: proc, program: p, sync: sync}
+	if pidfd >= 0 {
+		c.PidFD = os.NewFile(uintptr(pidfd), "pidfd")
+	}
+	return c, nil
+}
+
+// inPIDNamespace runs start on a thread whose children are born into ns. The thread is not used again.
+func inPIDNamespace(ns *os.File, start func() (*os.Process, error)) func() (*os.Process, error) {
+	return func() (*os.Process, error) {
+		type result struct {
+			proc *os.Process
+			err  error
+		}
+		done := make(chan result)
+		go func() {
+			// Never unlocked: a thread that has changed its namespace ends with its goroutine.
+			runtime.LockOSThread()
+			if err := unix.Setns(int(ns.Fd()), unix.CLONE_NEWPID); err != nil {
+				done <- result{nil, fmt.Errorf("join pid namespace: %w", err)}
+				return
+			}
+			proc, err := start()
+			done <- result{proc, err}
+		}()
+		r := <-done
+		return r.proc, r.err
+	}
+}
+
+// explainClone adds what an errno of clone(2) usually means.
+func explainClone(err error) error {
+	switch {
+	case errors.Is(err, unix.ENOSPC):
+		return fmt.Errorf("a limit of /proc/sys/user/max_*_namespaces is reached: %w", err)
+	case errors.Is(err, unix.EUSERS):
+		return fmt.Errorf("user namespaces are nested too deeply: %w", err)
+	case errors.Is(err, unix.EPERM):
+		return fmt.Errorf("new namespaces need CAP_SYS_ADMIN: %w", err)
+	}
+	return err
+}
+
+// Go lets a child that waits for the host continue.
+func (c *Child) Go() error {
+	if _, err := c.sync.Write([]byte{1}); err != nil {
+		if f := c.Pending(); f != nil {
+			return f
+		}
+		return fmt.Errorf("continue init: %w", err)
+	}
+	return nil
+}
+
+// Pending returns the failure that the child has reported so far, without waiting; nil if there is none.
+func (c *Child) Pending() error {
+	poll := []unix.PollFd{{Fd: int32(c.sync.Fd()), Events: unix.POLLIN}} //nolint:gosec // descriptors fit
+	if n, err := unix.Poll(poll, 0); n == 0 || err != nil {
+		return nil
+	}
+	_, err := c.next()
+	if errors.Is(err, errSilent) {
+		return nil
+	}
+	return err
+}
+
+var errSilent = errors.New("init ended without a report")
+
+// WaitHooks waits until the child is at its hook point.
+func (c *Child) WaitHooks() error { return c.wait(phaseHooks) }
+
+// WaitReady waits until the child is set up and waits for start. The error is a *Failure if the child reported one.
+func (c *Child) WaitReady() error { return c.wait(phaseReady) }
+
+// WaitExec waits until the child has executed the container's program. The error is a *Failure if it could not.
+func (c *Child) WaitExec() error {
+	_, err := c.next()
+	if errors.Is(err, errSilent) {
+		return nil
+	}
+	return err
+}
+
+func (c *Child) wait(phase uint64) error {
+	got, err := c.next()
+	if err != nil {
+		return err
+	}
+	if got != phase {
+		return fmt.Errorf("init reports phase %d instead of %d: %w", got, phase, unix.EPROTO)
+	}
+	return nil
+}
+
+func (c *Child) next() (uint64, error) { return readReport(c.sync, c.program) }
+
+func readReport(from io.Reader, p *Program) (uint64, error) {
+	var record [reportBytes]byte
+	_, err := io.ReadFull(from, record[:])
+	switch {
+	case errors.Is(err, io.EOF) || errors.Is(err, unix.ECONNRESET):
+		return 0, errSilent
+	case err != nil:
+		return 0, fmt.Errorf("read report of init: %w", err)
+	}
+	if errno := binary.NativeEndian.Uint64(record[8:]); errno != 0 {
+		if f := p.failure(record[:]); f != nil {
+			return 0, f
+		}
+		return 0, &Failure{Index: -1, What: "init", Errno: unix.Errno(errno)}
+	}
+	return binary.NativeEndian.Uint64(record[:]), nil
+}
+
+// Close releases the host's end of the socket and the pidfd; a child that waits for the host then ends.
+func (c *Child) Close() {
+	c.sync.Close()
+	if c.PidFD != nil {
+		c.PidFD.Close()
+	}
+}
+
+// Detach closes the sync socket alone.
+func (c *Child) Detach() { c.sync.Close() }
+
+// Socketpair returns the two ends of the socket that a child is controlled by. The caller owns both.
+func Socketpair() (host, child *os.File, err error) {
+	fds, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		return nil, nil, fmt.Errorf("create socket to init: %w", err)
+	}
+	return os.NewFile(uintptr(fds[0]), "init-host"), os.NewFile(uintptr(fds[1]), "init-child"), nil
+}

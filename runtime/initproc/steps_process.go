@@ -1,0 +1,262 @@
+package initproc
+
+import (
+	"encoding/binary"
+	"fmt"
+	"strings"
+
+	"golang.org/x/sys/unix"
+)
+
+const lastCapability = 63 // of the masks; the kernel answers EINVAL above the last that it knows
+
+// planProcess is the common part of the first process and of an exec, up to the point at which create waits.
+func planProcess(p *Program, in *Process) {
+	planScheduling(p, in)
+	for _, r := range in.Rlimits {
+		p.call(fmt.Sprintf("set process.rlimits[%d]", r.SpecIndex), unix.SYS_PRLIMIT64, imm(0), imm(r.Resource),
+			p.words(r.Cur, r.Max), imm(0))
+	}
+	planLabels(p, in)
+	// Before the ids change: afterwards the paths of the ruleset might not be reachable.
+	planLandlockRuleset(p, in)
+	if !in.NoNewPrivs {
+		// Without no_new_privs a filter needs CAP_SYS_ADMIN, which the next operations give away; with it, the filters
+		// are installed last, so that they need not allow what stands between.
+		planSeccomp(p, in)
+	}
+	planCredentials(p, in)
+	planPersonality(p, in)
+	if in.NoNewPrivs {
+		p.call("set no_new_privs", unix.SYS_PRCTL, imm(unix.PR_SET_NO_NEW_PRIVS), imm(1), imm(0), imm(0), imm(0))
+	}
+	planLookPath(p, in)
+	if in.Umask != 0 {
+		p.call("set process.user.umask", unix.SYS_UMASK, imm(int(in.Umask)))
+	}
+}
+
+// planExecute is the end: Landlock, descriptors, seccomp, execve.
+func planExecute(p *Program, in *Process) {
+	if in.Landlock != nil {
+		p.call("restrict by Landlock", unix.SYS_LANDLOCK_RESTRICT_SELF, val(in.landlockFD), imm64(in.Landlock.RestrictFlags))
+	}
+	// CVE-2024-21626, CVE-2019-5736: whatever else was opened or inherited ends at execve.
+	p.call("close descriptors", unix.SYS_CLOSE_RANGE, imm(3+in.PreserveFDs), imm64(1<<32-1), imm(unix.CLOSE_RANGE_CLOEXEC))
+	if in.NoNewPrivs {
+		planSeccomp(p, in)
+	}
+	argv, env := p.vector(in.Args), p.vector(in.Env)
+	what := "exec " + quote(in.Args[0])
+	for _, tolerant := range []bool{true, false} {
+		for i, program := range in.Programs {
+			o := p.call(what, unix.SYS_EXECVE, p.str(program), argv, env)
+			switch {
+			case tolerant && len(in.Programs) > 1:
+				o.ignore(unix.ENOENT, unix.ENOTDIR, unix.EACCES)
+			case i < len(in.Programs)-1:
+				o.ignore(unix.ENOENT, unix.ENOTDIR)
+			}
+		}
+	}
+}
+
+func quote(s string) string { return fmt.Sprintf("%q", s) }
+
+// planLookPath fails early, at create, when no program can be executed: engines expect "not found" there.
+func planLookPath(p *Program, in *Process) {
+	found := &Label{}
+	what := "exec " + quote(in.Args[0])
+	for _, tolerant := range []bool{true, false} {
+		for i, program := range in.Programs {
+			// faccessat2 with AT_EACCESS judges by the ids that execve will have.
+			o := p.call(what, unix.SYS_FACCESSAT2, imm(unix.AT_FDCWD), p.str(program), imm(unix.X_OK), imm(unix.AT_EACCESS)).then(found)
+			switch {
+			case tolerant && len(in.Programs) > 1:
+				o.orElse(nil, unix.ENOENT, unix.ENOTDIR, unix.EACCES)
+			case i < len(in.Programs)-1:
+				o.orElse(nil, unix.ENOENT, unix.ENOTDIR)
+			}
+		}
+	}
+	p.place(found)
+}
+
+func planCredentials(p *Program, in *Process) {
+	// With the caller's privileges first: the directory may be closed to the user. EACCES: it may be closed to root
+	// (NFS with root_squash), so try again as the user.
+	retry, done := &Label{}, &Label{}
+	p.call("enter process.cwd "+quote(in.Cwd), unix.SYS_CHDIR, p.str(in.Cwd)).orElse(retry, unix.EACCES, unix.EPERM)
+	planIDs(p, in)
+	p.jump(done)
+	p.place(retry)
+	planIDs(p, in)
+	p.call("enter process.cwd "+quote(in.Cwd), unix.SYS_CHDIR, p.str(in.Cwd))
+	p.place(done)
+	// CVE-2024-21626: a working directory outside of the root shows as "(unreachable)...".
+	cwd := p.scratch(unix.PathMax)
+	p.call("read working directory", unix.SYS_GETCWD, cwd, imm(unix.PathMax))
+	p.check("process.cwd "+quote(in.Cwd)+" is outside of the container", cwd, 0xff, '/', unix.EXDEV)
+}
+
+func planIDs(p *Program, in *Process) {
+	if in.Caps != nil {
+		for c := range lastCapability + 1 {
+			if in.Caps.Bounding&(1<<c) == 0 {
+				o := p.call("drop from bounding set", unix.SYS_PRCTL, imm(unix.PR_CAPBSET_DROP), imm(c))
+				if c > unix.CAP_AUDIT_READ { // capabilities newer than Linux 3.16 may be unknown
+					o.ignore(unix.EINVAL)
+				}
+				if c > unix.CAP_LAST_CAP {
+					p.ops = p.ops[:len(p.ops)-1]
+				}
+			}
+		}
+		p.call("keep capabilities over the change of ids", unix.SYS_PRCTL, imm(unix.PR_SET_KEEPCAPS), imm(1))
+	}
+	groups := make([]byte, 0, 4*len(in.Groups))
+	for _, g := range in.Groups {
+		groups = binary.NativeEndian.AppendUint32(groups, g)
+	}
+	o := p.call("set process.user.additionalGids", unix.SYS_SETGROUPS, imm(len(in.Groups)), p.bytes(groups))
+	if len(in.Groups) == 0 {
+		// A user namespace made without privilege denies setgroups, and then there is nothing to give up either.
+		o.ignore(unix.EPERM)
+	}
+	p.call(fmt.Sprintf("set process.user.gid %d", in.GID), unix.SYS_SETRESGID, imm(int(in.GID)), imm(int(in.GID)), imm(int(in.GID)))
+	p.call(fmt.Sprintf("set process.user.uid %d", in.UID), unix.SYS_SETRESUID, imm(int(in.UID)), imm(int(in.UID)), imm(int(in.UID)))
+	if in.Caps != nil {
+		planCapset(p, in.Caps)
+	}
+}
+
+func planCapset(p *Program, c *CapSets) {
+	const version3 = 0x20080522
+	lo := func(v uint64) uint64 { return v & (1<<32 - 1) }
+	data := p.words(
+		lo(c.Effective)|lo(c.Permitted)<<32, lo(c.Inheritable)|c.Effective>>32<<32,
+		c.Permitted>>32|c.Inheritable>>32<<32,
+	)
+	p.call("set process.capabilities", unix.SYS_CAPSET, p.words(version3), data)
+	p.call("clear ambient capabilities", unix.SYS_PRCTL, imm(unix.PR_CAP_AMBIENT), imm(unix.PR_CAP_AMBIENT_CLEAR_ALL), imm(0), imm(0), imm(0))
+	for bit := range lastCapability + 1 {
+		if c.Ambient&(1<<bit) != 0 {
+			// EPERM: the capability is not both permitted and inheritable; runc warns and goes on.
+			p.call("raise ambient capability", unix.SYS_PRCTL, imm(unix.PR_CAP_AMBIENT), imm(unix.PR_CAP_AMBIENT_RAISE), imm(bit), imm(0), imm(0)).
+				ignore(unix.EPERM)
+		}
+	}
+}
+
+func planSeccomp(p *Program, in *Process) {
+	for i, filter := range in.Seccomp {
+		prog := p.scratch(16)
+		p.put64(prog, uint64(len(filter)/8))
+		p.point(prog.plus(8), p.bytes(filter))
+		o := p.call("install seccomp filter", unix.SYS_SECCOMP, imm(unix.SECCOMP_SET_MODE_FILTER), imm64(in.SeccompFlags), prog)
+		if i > 0 || in.ListenerFD == None {
+			continue
+		}
+		o.args[1] = imm64(in.SeccompFlags | unix.SECCOMP_FILTER_FLAG_NEW_LISTENER)
+		listener := p.cell(None)
+		o.into(listener)
+		planSendFD(p, "send seccomp listener", in.ListenerFD, listener, in.ListenerState)
+	}
+}
+
+func planLandlockRuleset(p *Program, in *Process) {
+	l := in.Landlock
+	if l == nil {
+		return
+	}
+	in.landlockFD = p.cell(None)
+	p.call("create Landlock ruleset", unix.SYS_LANDLOCK_CREATE_RULESET, p.words(l.HandledFS, l.HandledNet, l.Scoped), imm(24), imm(0)).
+		into(in.landlockFD)
+	for _, r := range l.Paths {
+		next := &Label{}
+		beneath := p.scratch(16) // struct landlock_path_beneath_attr is packed: access, then the descriptor
+		p.put64(beneath, r.Access)
+		parent := Cell(beneath.plus(8).value) //nolint:gosec // offsets in the writable data are small
+		// No symlinks: what an image links /tmp to would be granted in its place.
+		o := planOpen(p, "open path of Landlock rule "+r.Path, imm(unix.AT_FDCWD), r.Path, unix.O_PATH,
+			unix.RESOLVE_NO_SYMLINKS|unix.RESOLVE_NO_MAGICLINKS).into(parent)
+		if r.Optional {
+			o.orElse(next, unix.ENOENT, unix.ENOTDIR, unix.ELOOP, unix.EACCES)
+		}
+		p.call("add Landlock rule "+r.Path, unix.SYS_LANDLOCK_ADD_RULE, val(in.landlockFD), imm(unix.LANDLOCK_RULE_PATH_BENEATH), beneath, imm(0))
+		p.call("close path of Landlock rule", unix.SYS_CLOSE, val(parent))
+		p.place(next)
+	}
+	for _, r := range l.Ports {
+		p.call(fmt.Sprintf("add Landlock rule for port %d", r.Port), unix.SYS_LANDLOCK_ADD_RULE, val(in.landlockFD),
+			imm(landlockRuleNetPort), p.words(r.Access, uint64(r.Port)), imm(0))
+	}
+}
+
+const landlockRuleNetPort = 2
+
+// planLabels writes the labels for AppArmor and SELinux, through an instance of proc that the image has no hand in
+// (CVE-2019-16884, CVE-2025-52881).
+func planLabels(p *Program, in *Process) {
+	if in.ApparmorProfile == "" && in.SelinuxLabel == "" {
+		return
+	}
+	proc, fd := p.cell(None), p.cell(None)
+	planFilesystem(p, "private proc", "proc", nil, 0, proc)
+	write := func(what, path, value string) {
+		planOpen(p, what, val(proc), path, unix.O_WRONLY, unix.RESOLVE_BENEATH|unix.RESOLVE_NO_XDEV).into(fd)
+		p.call(what, unix.SYS_WRITE, val(fd), p.str(value), imm(len(value)))
+		p.call("close label", unix.SYS_CLOSE, val(fd))
+	}
+	if in.ApparmorProfile != "" {
+		write("set process.apparmorProfile", "thread-self/attr/apparmor/exec", "exec "+in.ApparmorProfile)
+	}
+	if in.SelinuxLabel != "" {
+		write("set process.selinuxLabel", "thread-self/attr/exec", in.SelinuxLabel)
+	}
+	p.call("close private proc", unix.SYS_CLOSE, val(proc))
+}
+
+func planScheduling(p *Program, in *Process) {
+	if s := in.Scheduler; s != nil {
+		const size = 48
+		attr := p.words(size|uint64(s.Policy)<<32, s.Flags, uint64(uint32(s.Nice))|uint64(s.Priority)<<32,
+			s.Runtime, s.Deadline, s.PeriodNS)
+		p.call("set process.scheduler", unix.SYS_SCHED_SETATTR, imm(0), attr, imm(0))
+	}
+	if in.IOPriority != nil {
+		const whoProcess = 1
+		p.call("set process.ioPriority", unix.SYS_IOPRIO_SET, imm(whoProcess), imm(0), imm(*in.IOPriority))
+	}
+	if len(in.Affinity) > 0 {
+		p.call("set CPU affinity", unix.SYS_SCHED_SETAFFINITY, imm(0), imm(len(in.Affinity)), p.bytes(in.Affinity))
+	}
+}
+
+func planPersonality(p *Program, in *Process) {
+	if in.Personality != nil {
+		p.call("set linux.personality", unix.SYS_PERSONALITY, imm64(*in.Personality))
+	}
+}
+
+// Programs lists what execve may be tried on for a command's first word, as execvp(3) does it: the word itself if it
+// has a slash, or else the word in each directory of the PATH in env.
+func Programs(name string, env []string) []string {
+	if strings.Contains(name, "/") {
+		return []string{name}
+	}
+	list := ""
+	for _, e := range env {
+		if v, ok := strings.CutPrefix(e, "PATH="); ok {
+			list = v // the last one wins, as for a shell
+		}
+	}
+	var out []string
+	for _, dir := range strings.Split(list, ":") {
+		if dir == "" {
+			dir = "."
+		}
+		out = append(out, dir+"/"+name)
+	}
+	return out
+}

@@ -1,0 +1,129 @@
+package initproc
+
+import (
+	"bytes"
+	"fmt"
+	"strings"
+
+	"golang.org/x/sys/unix"
+)
+
+// String prints the program, one operation a line, grouped by step: what a child will do, for people and golden files.
+func (p *Program) String() string {
+	var b strings.Builder
+	step := ""
+	for i := range p.ops {
+		o := &p.ops[i]
+		if o.step != step {
+			step = o.step
+			fmt.Fprintf(&b, "# %s\n", step)
+		}
+		fmt.Fprintf(&b, "%4d  %s(", i, o.name())
+		for n := range o.operands() {
+			if n > 0 {
+				b.WriteString(", ")
+			}
+			b.WriteString(p.describe(o.args[n]))
+		}
+		b.WriteString(")")
+		p.describeFlow(&b, o, i)
+		fmt.Fprintf(&b, "  ; %s\n", o.what)
+	}
+	return b.String()
+}
+
+func (p *Program) describeFlow(b *strings.Builder, o *op, i int) {
+	if o.dst != 0 {
+		fmt.Fprintf(b, " -> c%d", o.dst)
+	}
+	if o.flags&flagExpect != 0 {
+		fmt.Fprintf(b, " expect %d", o.want)
+	}
+	if o.ok != nil {
+		fmt.Fprintf(b, " then %d", o.ok.at)
+	}
+	switch {
+	case o.tolerate[0] == anyErrno:
+		fmt.Fprintf(b, " else %d", o.other.index(i+1))
+	case o.tolerate[0] != 0:
+		var names []string
+		for _, e := range o.tolerate {
+			if e != 0 {
+				names = append(names, unix.ErrnoName(unix.Errno(e)))
+			}
+		}
+		fmt.Fprintf(b, " on %s %d", strings.Join(names, ","), o.other.index(i+1))
+	}
+}
+
+// operands counts the arguments up to the last that is not zero.
+func (o *op) operands() int {
+	n := len(o.args)
+	for n > 0 && o.args[n-1] == (Arg{}) {
+		n--
+	}
+	return n
+}
+
+func (o *op) name() string {
+	if o.nr == opCheck {
+		return "check"
+	}
+	if name, ok := callNames()[uintptr(o.nr)]; ok { //nolint:gosec // a system call number
+		return name
+	}
+	return fmt.Sprintf("syscall_%d", o.nr)
+}
+
+// callNames are the system calls that steps use.
+func callNames() map[uintptr]string {
+	return map[uintptr]string{
+		unix.SYS_ACCEPT4: "accept4", unix.SYS_CAPSET: "capset", unix.SYS_CHDIR: "chdir", unix.SYS_CHROOT: "chroot",
+		unix.SYS_CLOSE: "close", unix.SYS_CLOSE_RANGE: "close_range", unix.SYS_DUP3: "dup3", unix.SYS_EXECVE: "execve",
+		unix.SYS_FACCESSAT2: "faccessat2", unix.SYS_FCHDIR: "fchdir", unix.SYS_FCHOWN: "fchown",
+		unix.SYS_FCHOWNAT: "fchownat", unix.SYS_FCNTL: "fcntl", unix.SYS_FSCONFIG: "fsconfig",
+		unix.SYS_FSMOUNT: "fsmount", unix.SYS_FSOPEN: "fsopen", unix.SYS_GETCWD: "getcwd", unix.SYS_IOCTL: "ioctl",
+		unix.SYS_IOPRIO_SET: "ioprio_set", unix.SYS_KEYCTL: "keyctl",
+		unix.SYS_LANDLOCK_ADD_RULE: "landlock_add_rule", unix.SYS_LANDLOCK_CREATE_RULESET: "landlock_create_ruleset",
+		unix.SYS_LANDLOCK_RESTRICT_SELF: "landlock_restrict_self", unix.SYS_MKDIRAT: "mkdirat",
+		unix.SYS_MKNODAT: "mknodat", unix.SYS_MOUNT_SETATTR: "mount_setattr", unix.SYS_MOVE_MOUNT: "move_mount",
+		unix.SYS_OPENAT: "openat", unix.SYS_OPENAT2: "openat2", unix.SYS_OPEN_TREE: "open_tree",
+		unix.SYS_PERSONALITY: "personality", unix.SYS_PIVOT_ROOT: "pivot_root", unix.SYS_PRCTL: "prctl",
+		unix.SYS_PRLIMIT64: "prlimit64", unix.SYS_READ: "read", unix.SYS_SCHED_SETAFFINITY: "sched_setaffinity",
+		unix.SYS_SCHED_SETATTR: "sched_setattr", unix.SYS_SECCOMP: "seccomp", unix.SYS_SENDMSG: "sendmsg",
+		unix.SYS_SETDOMAINNAME: "setdomainname", unix.SYS_SETGROUPS: "setgroups", unix.SYS_SETHOSTNAME: "sethostname",
+		unix.SYS_SETNS: "setns", unix.SYS_SETRESGID: "setresgid", unix.SYS_SETRESUID: "setresuid",
+		unix.SYS_SETSID: "setsid", unix.SYS_STATX: "statx", unix.SYS_SYMLINKAT: "symlinkat", unix.SYS_UMASK: "umask",
+		unix.SYS_UMOUNT2: "umount2", unix.SYS_UNSHARE: "unshare", unix.SYS_WRITE: "write",
+	}
+}
+
+// describe prints an argument: strings as such, other data by its size only.
+func (p *Program) describe(a Arg) string {
+	switch a.kind {
+	case argCell:
+		return fmt.Sprintf("c%d", a.value)
+	case argRO:
+		rest := p.ro[a.value:]
+		if end := bytes.IndexByte(rest, 0); end >= 0 && printable(rest[:end]) {
+			return fmt.Sprintf("%q", rest[:end])
+		}
+		return fmt.Sprintf("ro+%#x", a.value)
+	case argRW:
+		return fmt.Sprintf("rw+%#x", a.value)
+	}
+	const small = 4096
+	if v := int64(a.value); v < small && v > -small { //nolint:gosec // the bits
+		return fmt.Sprintf("%d", v)
+	}
+	return fmt.Sprintf("%#x", a.value)
+}
+
+func printable(b []byte) bool {
+	for _, c := range b {
+		if c < ' ' || c > '~' {
+			return false
+		}
+	}
+	return true
+}
