@@ -3,7 +3,6 @@ package container
 import (
 	"fmt"
 	"path/filepath"
-	"sort"
 	"strings"
 
 	"golang.org/x/sys/unix"
@@ -91,7 +90,6 @@ func (cr *creation) cgroupMounts(m *rootfs.Mount, host *cgroup.Host) ([]rootfs.M
 		}
 		mounts, src = append(mounts, bound...), append(src, opened...)
 	}
-	sort.SliceStable(mounts[1:], func(a, b int) bool { return mounts[1+a].Destination < mounts[1+b].Destination })
 	return mounts, src, nil
 }
 

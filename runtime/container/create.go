@@ -364,7 +364,7 @@ func (cr *creation) ready(context.Context) error {
 		return fmt.Errorf("init: %w", err)
 	}
 	if err := kid.WaitReady(); err != nil {
-		return fmt.Errorf("init: %w", err)
+		return explainExec(fmt.Errorf("init: %w", err), cr.spec.Process.Args)
 	}
 	kid.Detach()
 	return writePidFile(cr.o.PidFile, kid.PID)
