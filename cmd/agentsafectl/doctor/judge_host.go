@@ -1,0 +1,157 @@
+package doctor
+
+import (
+	"fmt"
+	"strings"
+)
+
+func judgeUserNS(f *Facts) Row {
+	row := Row{Check: "user namespaces", Status: OK, Detail: "available"}
+	switch {
+	case f.UserNSErr != "":
+		row.Status, row.Detail = Degraded, f.UserNSErr+": containers with mapped ids are refused"
+		if f.UserNSMax == 0 {
+			row.Advice = "sysctl user.max_user_namespaces=15000"
+		}
+	case !f.UserNSForAll:
+		row.Detail = "for root only"
+	}
+	if f.SubIDs {
+		row.Detail += "; subordinate ids for this user"
+	} else {
+		row.Detail += "; no subordinate ids for this user in /etc/subuid"
+	}
+	return row
+}
+
+func judgeNFTables(f *Facts) Row {
+	row := Row{Check: "nftables", Status: OK, Required: true, Detail: "rules accepted in a network namespace of their own"}
+	switch {
+	case f.NFTablesErr == "":
+	case f.UID != 0:
+		row.Status, row.Detail = Degraded, "not told without root: "+f.NFTablesErr
+	default:
+		row.Status, row.Detail = Missing, f.NFTablesErr
+		row.Advice = "build the kernel with CONFIG_NF_TABLES and CONFIG_NF_TABLES_INET, or load nf_tables: without it metadata addresses can't be made unreachable"
+	}
+	return row
+}
+
+func judgeOverlay(f *Facts) Row {
+	row := Row{Check: "overlayfs", Status: OK, Detail: "mounts"}
+	if f.OverlayErr != "" {
+		row.Status, row.Detail = Degraded, f.OverlayErr+": --image and --rootfs can't be used"
+		row.Advice = "load the overlay module, or build the kernel with CONFIG_OVERLAY_FS"
+		return row
+	}
+	if f.OverlayUserErr == "" {
+		row.Detail += "; also in user namespaces (userxattr)"
+	} else {
+		row.Detail += "; not in user namespaces: " + f.OverlayUserErr
+	}
+	return row
+}
+
+func judgeLSM(f *Facts) Row {
+	row := Row{Check: "security modules", Status: OK, Detail: strings.Join(f.LSMs, " ")}
+	if len(f.LSMs) == 0 {
+		row.Detail = "list not readable (securityfs is not mounted)"
+	}
+	switch {
+	case f.AppArmor:
+		row.Detail += "; AppArmor on: labels that an engine asks for are applied"
+	case f.SELinux:
+		row.Detail += "; SELinux on: labels that an engine asks for are applied"
+	default:
+		row.Detail += "; neither AppArmor nor SELinux: not needed, a request for a label is an error"
+	}
+	return row
+}
+
+func judgeCore(f *Facts) Row {
+	row := Row{Check: "core dumps", Status: OK, Detail: "stay in the container"}
+	if f.CoreToProgram != "" {
+		row.Status = Degraded
+		row.Detail = "core_pattern hands the memory of crashed tasks to " + f.CoreToProgram + " on the host"
+		row.Advice = "sysctl kernel.core_pattern=core, or be sure that this program takes hostile input"
+	}
+	return row
+}
+
+func judgePrograms(f *Facts) []Row {
+	var out []Row
+	for _, p := range []struct {
+		name, why string
+		required  bool
+	}{
+		{"agentsafe", "the runtime that engines call", false},
+		{"agentsafe-seccomp", "compiles the profile's system call filter", true},
+	} {
+		row := Row{Check: p.name, Status: OK, Required: p.required, Detail: f.Programs[p.name]}
+		if row.Detail == "" {
+			row.Status, row.Detail = Missing, "not found: "+p.why
+			row.Advice = "make install, or put it beside agentsafectl"
+		}
+		out = append(out, row)
+	}
+	return out
+}
+
+// lowSpaceBytes is where images and layers get tight.
+const lowSpaceBytes = 1 << 30
+
+func judgeDir(d DirFacts) Row {
+	row := Row{Check: d.Name, Status: OK, Required: true, Detail: d.Path}
+	switch {
+	case d.Err != "":
+		row.Status, row.Detail = Missing, d.Path+": "+d.Err
+		row.Advice = "make the directory usable for root, or name another one"
+	case !d.Exists:
+		row.Detail += ": will be made"
+	case d.UID != 0 || d.Mode&0o022 != 0:
+		// Whoever can write there decides what later runs believe.
+		row.Status = Missing
+		row.Detail += fmt.Sprintf(": owner %d, mode %04o", d.UID, d.Mode)
+		row.Advice = "chown root and chmod go-w " + d.Path
+	case d.FreeBytes < lowSpaceBytes:
+		row.Status = Degraded
+		row.Detail += fmt.Sprintf(": %d MiB free", d.FreeBytes>>20)
+	}
+	return row
+}
+
+func judgeEngine(e EngineFacts, binary string) Row {
+	row := Row{Check: e.Name, Status: OK}
+	if e.Version == "" {
+		row.Status, row.Detail = Missing, "not installed (agentsafectl run needs no engine)"
+		return row
+	}
+	row.Detail = e.Version
+	if binary == "" {
+		binary = "/usr/local/bin/agentsafe"
+	}
+	switch {
+	case e.ConfigErr != "":
+		row.Status, row.Detail = Degraded, row.Detail+"; "+e.ConfigPath+": "+e.ConfigErr
+	case e.Registered:
+		row.Detail += "; agentsafe is registered in " + e.ConfigPath
+	default:
+		row.Status, row.Detail = Degraded, row.Detail+"; agentsafe is not registered"
+		row.Advice = registration(e.Name, e.ConfigPath, binary)
+	}
+	return row
+}
+
+// registration says what to write where.
+func registration(engine, path, binary string) string {
+	switch engine {
+	case "docker":
+		return fmt.Sprintf(`in %s: {"runtimes": {"agentsafe": {"path": %q}}}, then reload dockerd`, path, binary)
+	case "podman":
+		return fmt.Sprintf("in %s, under [engine.runtimes]: agentsafe = [%q]; or podman --runtime %s", path, binary, binary)
+	case "containerd":
+		return fmt.Sprintf("in %s, a runtime \"agentsafe\" of type io.containerd.runc.v2 with options.BinaryName = %q", path, binary)
+	default:
+		return fmt.Sprintf("in %s: [crio.runtime.runtimes.agentsafe] runtime_path = %q", path, binary)
+	}
+}

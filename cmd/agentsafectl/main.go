@@ -1,0 +1,81 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+
+	"github.com/spf13/cobra"
+)
+
+// version and commit are set by the linker.
+var version, commit = "0.1.0-dev", "" //nolint:gochecknoglobals // the linker needs a variable
+
+func main() { os.Exit(run(os.Args[1:])) }
+
+func run(args []string) int {
+	root := newRootCommand()
+	root.SetArgs(args)
+	err := root.Execute()
+	var exit *exitError
+	if errors.As(err, &exit) {
+		if exit.err != nil {
+			fmt.Fprintln(os.Stderr, "agentsafectl:", exit.err)
+		}
+		return exit.code
+	}
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "agentsafectl:", err)
+		return exitOwn
+	}
+	return 0
+}
+
+// paths are the directories that all commands share.
+type paths struct {
+	state string // containers, as agentsafe keeps them
+	runs  string // bundles of runs that are going on
+	data  string // caches, images, upper directories
+}
+
+func newRootCommand() *cobra.Command {
+	var p paths
+	c := &cobra.Command{
+		Use:           "agentsafectl",
+		Short:         "Run tasks of AI agents under agentsafe, and see what this host can enforce",
+		Version:       versionText(),
+		SilenceErrors: true,
+		SilenceUsage:  true,
+	}
+	c.CompletionOptions.DisableDefaultCmd = true
+	flags := c.PersistentFlags()
+	flags.StringVar(&p.state, "root", "/run/agentsafe", "directory of container `state`")
+	flags.StringVar(&p.runs, "run-dir", "/run/agentsafectl", "directory of `bundles` of running tasks")
+	flags.StringVar(&p.data, "data-dir", "/var/lib/agentsafe", "directory of caches, images and layers")
+	c.AddCommand(newRunCommand(&p), newDoctorCommand(&p))
+	return c
+}
+
+func versionText() string {
+	if commit == "" {
+		return version
+	}
+	return version + " (" + commit + ")"
+}
+
+// siblingProgram finds a program that is installed beside this one; empty if it
+// is not there.
+func siblingProgram(name string) string {
+	self, err := os.Executable()
+	if err != nil {
+		return ""
+	}
+	for _, dir := range []string{filepath.Dir(self), "/usr/local/bin", "/usr/bin"} {
+		p := filepath.Join(dir, name)
+		if info, err := os.Stat(p); err == nil && info.Mode().IsRegular() && info.Mode().Perm()&0o111 != 0 {
+			return p
+		}
+	}
+	return ""
+}

@@ -1,0 +1,199 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+	"golang.org/x/sys/unix"
+
+	"github.com/agentsafe/agentsafe/cmd/agentsafectl/task"
+)
+
+// runFlags are the flags of run.
+type runFlags struct {
+	id, profile, user        string
+	rootfs, image, imageName string
+	workspace                string
+	env                      []string
+	network                  string
+	timeout                  time.Duration
+	json, quiet              bool
+	memory                   string
+	cpus                     float64
+	pids                     int64
+	paths                    *paths
+}
+
+func newRunCommand(p *paths) *cobra.Command {
+	f := &runFlags{paths: p}
+	c := &cobra.Command{
+		Use:   "run [flags] -- COMMAND [ARG...]",
+		Short: "Run a command on this host's programs, or on an image, with no engine",
+		Long: `Run a command in a container of its own and remove everything afterwards.
+
+Without --rootfs or --image the command sees this host's /usr and what belongs
+to it read-only, an /etc without secrets, private /tmp, /run and home, and the
+current folder, writable, as its workspace at its own path. It runs as the owner
+of that folder, without capabilities and without a network.
+
+The exit status is the command's; 128+N if signal N ended it, 124 after a
+time-out, 125 if agentsafectl failed, 126 if the command can't be executed, 127
+if it does not exist.`,
+		Example: `  agentsafectl run -- make test
+  agentsafectl run --timeout 5m --memory 2g --workspace ~/src/project -- npm test
+  agentsafectl run --image alpine.tar -- sh -c 'apk --version'`,
+		Args: cobra.ArbitraryArgs,
+		RunE: func(c *cobra.Command, args []string) error {
+			err := f.run(c.Context(), args)
+			var exit *exitError
+			if err == nil || errors.As(err, &exit) {
+				return err
+			}
+			return &exitError{code: exitCode(err), err: err}
+		},
+	}
+	flags := c.Flags()
+	flags.SetInterspersed(false) // what follows the command is the command's
+	flags.StringVar(&f.id, "id", "", "`name` of the container (default: random)")
+	flags.StringVar(&f.profile, "profile", "agent", "`policy` to run under")
+	flags.StringVar(&f.rootfs, "rootfs", "", "run on the root file system in `dir`; it is not changed")
+	flags.StringVar(&f.image, "image", "", "run on the image in `file.tar` (docker save or OCI layout)")
+	flags.StringVar(&f.imageName, "image-name", "", "which image, if the file holds several")
+	flags.StringVar(&f.workspace, "workspace", "", "`folder` to work in, writable at its own path (default on the host's programs: the current one)")
+	flags.StringVar(&f.user, "user", "", "run as `uid[:gid]` (with --image also by the image's names)")
+	flags.StringArrayVarP(&f.env, "env", "e", nil, "set `NAME=VALUE`, or pass NAME on from this environment")
+	flags.StringVar(&f.network, "network", task.NetworkNone, "none or host; host needs a profile that grants it")
+	flags.DurationVar(&f.timeout, "timeout", 0, "end the task, with all its processes, after this `time`")
+	flags.StringVar(&f.memory, "memory", "", "memory limit in bytes, or with k, m, g")
+	flags.Float64Var(&f.cpus, "cpus", 0, "CPU limit in cores")
+	flags.Int64Var(&f.pids, "pids-limit", 4096, "limit of processes and threads, 0 for none")
+	flags.BoolVar(&f.json, "json", false, "print one JSON object with exit status and captured output")
+	flags.BoolVarP(&f.quiet, "quiet", "q", false, "print no notes of the profile")
+	c.MarkFlagsMutuallyExclusive("rootfs", "image")
+	return c
+}
+
+// run is the whole command.
+func (f *runFlags) run(ctx context.Context, command []string) error {
+	if os.Geteuid() != 0 {
+		return errors.New("run needs root for now, to set up mounts and cgroups; the task itself runs as the owner of its folder (try: sudo agentsafectl run ...)")
+	}
+	if f.timeout < 0 {
+		return fmt.Errorf("--timeout %s: negative", f.timeout)
+	}
+	// Whoever is in the container must not ptrace or read the process that sets
+	// it up (CVE-2016-9962).
+	if err := unix.Prctl(unix.PR_SET_DUMPABLE, 0, 0, 0, 0); err != nil {
+		return fmt.Errorf("set undumpable: %w", err)
+	}
+	if f.image != "" || f.rootfs != "" {
+		// Before anything is read or locked: this starts the program anew.
+		if err := enterOwnMountNamespace(); err != nil {
+			return err
+		}
+	}
+	r, err := f.request(command)
+	if err != nil {
+		return err
+	}
+	o := &operation{flags: f, request: r, started: time.Now()}
+	if err := o.openRuntime(); err != nil {
+		return err
+	}
+	defer o.runtime.Close()
+	if err := o.sweep(ctx); err != nil {
+		return err
+	}
+	return o.run(ctx)
+}
+
+// request turns flags into what the planner reads.
+func (f *runFlags) request(command []string) (*task.Request, error) {
+	r := &task.Request{
+		ID: f.id, Command: command, Network: f.network, PIDsMax: f.pids, CPUs: f.cpus,
+	}
+	if r.ID == "" {
+		r.ID = newID()
+	}
+	var err error
+	if r.MemoryMaxBytes, err = parseBytes(f.memory); err != nil {
+		return nil, fmt.Errorf("--memory: %w", err)
+	}
+	if r.Env, err = environment(f.env, os.LookupEnv); err != nil {
+		return nil, fmt.Errorf("--env: %w", err)
+	}
+	if r.Workspace, err = f.workspacePath(); err != nil {
+		return nil, fmt.Errorf("--workspace: %w", err)
+	}
+	if !f.json {
+		if outer := attachedTerminal(); outer != nil {
+			r.Terminal, r.Term = true, os.Getenv("TERM")
+			if size, err := outer.Size(); err == nil {
+				r.Rows, r.Columns = uint(size.Height), uint(size.Width)
+			}
+		}
+	}
+	return r, nil
+}
+
+// workspacePath resolves symbolic links once: what is checked is what is bound.
+func (f *runFlags) workspacePath() (string, error) {
+	dir := f.workspace
+	if dir == "" {
+		if f.image != "" || f.rootfs != "" {
+			return "", nil
+		}
+		dir = "."
+	}
+	abs, err := filepath.Abs(dir)
+	if err != nil {
+		return "", err
+	}
+	return filepath.EvalSymlinks(abs)
+}
+
+// environment resolves `NAME` to the caller's value and keeps `NAME=VALUE`. A
+// name that the caller does not have is left out, as in docker run.
+func environment(list []string, lookup func(string) (string, bool)) ([]string, error) {
+	var out []string
+	for _, e := range list {
+		name, _, hasValue := strings.Cut(e, "=")
+		if name == "" || strings.ContainsRune(e, 0) {
+			return nil, fmt.Errorf("%q: not NAME=VALUE or NAME", e)
+		}
+		if !hasValue {
+			value, ok := lookup(name)
+			if !ok {
+				continue
+			}
+			e = name + "=" + value
+		}
+		out = append(out, e)
+	}
+	return out, nil
+}
+
+// parseBytes reads a size such as 512m. Units are powers of 1024.
+func parseBytes(s string) (int64, error) {
+	if s == "" {
+		return 0, nil
+	}
+	digits, shift := s, 0
+	for i, unit := range []string{"k", "m", "g", "t"} {
+		if rest, ok := strings.CutSuffix(strings.TrimSuffix(strings.ToLower(s), "b"), unit); ok {
+			digits, shift = rest, 10*(i+1)
+		}
+	}
+	n, err := strconv.ParseInt(digits, 10, 64)
+	if err != nil || n <= 0 || n > (1<<62)>>shift {
+		return 0, fmt.Errorf("%q: not a size such as 512m or 2g", s)
+	}
+	return n << shift, nil
+}

@@ -1,0 +1,172 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"os"
+	"os/signal"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/agentsafe/agentsafe/runtime/container"
+)
+
+// stopGrace is how long a task may take to end after it was asked to.
+const stopGrace = 10 * time.Second
+
+// outcome is how a task ended.
+type outcome struct {
+	status   int // as a shell gives it
+	timedOut bool
+}
+
+// execute creates and starts the container, sees it to its end and deletes it.
+func (o *operation) execute(ctx context.Context, captured *[2]capture) (out outcome, err error) {
+	// Before the first process exists: a signal that arrives now must reach it.
+	signals := make(chan os.Signal, 64)
+	signal.Notify(signals)
+	defer signal.Stop(signals)
+	create := &container.CreateOptions{ID: o.request.ID, Bundle: o.dir.path, Spec: o.spec(), Attached: true}
+	var term *terminal
+	var std *stdio
+	if o.request.Terminal {
+		if term, err = newTerminal(attachedTerminal()); err != nil {
+			return outcome{}, err
+		}
+		defer term.close()
+		create.ConsoleSocket = term.childEnd
+	} else {
+		if std, err = openStdio(o.user.UID, o.user.GID, captured); err != nil {
+			return outcome{}, err
+		}
+		defer std.close()
+		create.Stdin, create.Stdout, create.Stderr = std.in, std.out, std.err
+	}
+	c, err := o.runtime.Create(ctx, create)
+	if err != nil {
+		return outcome{}, err
+	}
+	// Whatever happens: the container goes before what it stands on.
+	deleted := false
+	remove := func() error {
+		if deleted {
+			return nil
+		}
+		deleted = true
+		defer c.Close()
+		return o.runtime.Delete(context.WithoutCancel(ctx), o.request.ID, true)
+	}
+	defer func() { err = errors.Join(err, remove()) }()
+	if err := c.Start(ctx); err != nil {
+		return outcome{}, &startError{err}
+	}
+	if std != nil {
+		std.started()
+	}
+	if term != nil {
+		if err := term.attach(); err != nil {
+			return outcome{}, err
+		}
+	}
+	s := supervisor{process: c.Init(), container: c, term: term, signals: signals}
+	if out, err = s.wait(ctx, o.flags.timeout); err != nil {
+		return outcome{}, err
+	}
+	// Deleting ends every process that is left, so that the outputs end, too.
+	if err := remove(); err != nil {
+		return outcome{}, err
+	}
+	term.drain()
+	if std != nil {
+		std.drain()
+	}
+	return out, nil
+}
+
+// supervisor watches one process.
+type supervisor struct {
+	process   *container.Process
+	container *container.Container
+	term      *terminal
+	signals   <-chan os.Signal
+}
+
+// wait returns when the process has ended, by itself or because the time is up.
+func (s *supervisor) wait(ctx context.Context, timeout time.Duration) (outcome, error) {
+	type exit struct {
+		status int
+		err    error
+	}
+	done := make(chan exit, 1)
+	go func() {
+		status, err := s.process.Wait()
+		done <- exit{status, err}
+	}()
+	var timeUp, graceUp <-chan time.Time
+	if timeout > 0 {
+		timer := time.NewTimer(timeout)
+		defer timer.Stop()
+		timeUp = timer.C
+	}
+	out := outcome{}
+	for {
+		select {
+		case e := <-done:
+			out.status = e.status
+			return out, e.err
+		case <-timeUp:
+			out.timedOut, timeUp = true, nil
+			if err := s.killAll(ctx); err != nil {
+				return out, err
+			}
+		case <-graceUp:
+			graceUp = nil
+			if err := s.killAll(ctx); err != nil {
+				return out, err
+			}
+		case got := <-s.signals:
+			sig, ok := got.(unix.Signal)
+			if !ok || s.keep(sig) {
+				continue
+			}
+			s.process.Signal(sig) //nolint:errcheck // it may have ended meanwhile
+			if !asksToStop(sig) {
+				continue
+			}
+			if graceUp != nil { // asked twice
+				if err := s.killAll(ctx); err != nil {
+					return out, err
+				}
+			}
+			// The first process of a PID namespace ignores what it has no
+			// handler for: without this, Ctrl-C would not end `sleep 100`.
+			graceUp = time.After(stopGrace)
+		}
+	}
+}
+
+// keep says whether a signal is for us and not for the task.
+func (s *supervisor) keep(sig unix.Signal) bool {
+	switch sig {
+	case unix.SIGWINCH:
+		s.term.resize()
+		return true
+	case unix.SIGCHLD, unix.SIGURG, unix.SIGPIPE: // SIGURG is the Go runtime's own
+		return true
+	}
+	return false
+}
+
+func asksToStop(sig unix.Signal) bool {
+	return sig == unix.SIGINT || sig == unix.SIGTERM || sig == unix.SIGHUP || sig == unix.SIGQUIT
+}
+
+// killAll ends every process of the container.
+func (s *supervisor) killAll(ctx context.Context) error {
+	err := s.container.Kill(context.WithoutCancel(ctx), unix.SIGKILL, true)
+	if errors.Is(err, container.ErrNotRunning) {
+		return nil
+	}
+	return err
+}
