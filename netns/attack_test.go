@@ -2,6 +2,7 @@ package netns
 
 import (
 	"encoding/binary"
+	"errors"
 	"net"
 	"net/netip"
 	"strings"
@@ -15,7 +16,7 @@ import (
 // installWithout installs deliberately broken rules: ModeEngine without the
 // rules that start with this text. Attacks must succeed against them.
 func (s *space) installWithout(text string) *Rules {
-	s.t.Helper()
+	s.tb.Helper()
 	p := Policy{Mode: ModeEngine}
 	table := planTable(p)
 	removed := false
@@ -31,11 +32,11 @@ func (s *space) installWithout(text string) *Rules {
 		table.chains[i].rules = kept
 	}
 	if !removed {
-		s.t.Fatalf("no rule starts with %q", text)
+		s.tb.Fatalf("no rule starts with %q", text)
 	}
 	packet, _ := table.encode()
 	r := &Rules{policy: p, packet: packet}
-	must(s.t, r.Install(s.ns))
+	must(s.tb, r.Install(s.ns))
 	return r
 }
 
@@ -46,20 +47,20 @@ func (s *space) installWithout(text string) *Rules {
 func forgeInbound(task *space, victim netip.AddrPort) (forged, reply error) {
 	own := netip.MustParseAddrPort("[fd30::2]:4444")
 	mine := task.socket(unix.AF_INET6, unix.SOCK_DGRAM, 0)
-	must(task.t, unix.Bind(mine, sockaddr(own)))
+	must(task.tb, unix.Bind(mine, sockaddr(own)))
 	forger := task.socket(unix.AF_INET6, unix.SOCK_DGRAM, 0)
-	must(task.t, unix.SetsockoptInt(forger, unix.IPPROTO_IPV6, unix.IPV6_FREEBIND, 1))
-	must(task.t, unix.Bind(forger, sockaddr(victim)))
+	must(task.tb, unix.SetsockoptInt(forger, unix.IPPROTO_IPV6, unix.IPV6_FREEBIND, 1))
+	must(task.tb, unix.Bind(forger, sockaddr(victim)))
 	forged = unix.Sendto(forger, []byte("forged"), 0, sockaddr(own))
 	tv := unix.NsecToTimeval(int64(patience))
-	must(task.t, unix.SetsockoptTimeval(mine, unix.SOL_SOCKET, unix.SO_RCVTIMEO, &tv))
+	must(task.tb, unix.SetsockoptTimeval(mine, unix.SOL_SOCKET, unix.SO_RCVTIMEO, &tv))
 	buf := make([]byte, 64)
 	if forged == nil {
 		if _, _, err := unix.Recvfrom(mine, buf, 0); err != nil {
 			return err, err
 		}
 	}
-	must(task.t, unix.Connect(mine, sockaddr(victim)))
+	must(task.tb, unix.Connect(mine, sockaddr(victim)))
 	if _, err := unix.Write(mine, []byte("?")); err != nil {
 		return forged, err
 	}
@@ -82,7 +83,7 @@ func TestAttack_ForgedInboundConnection(t *testing.T) {
 	b = newBridged(t)
 	b.populate("fd99::9")
 	b.task.finalize(b.task.install(Policy{Mode: ModeEngine}))
-	if forged, reply := forgeInbound(b.task, victim); forged != unix.EPERM || reply != unix.EPERM {
+	if forged, reply := forgeInbound(b.task, victim); !errors.Is(forged, unix.EPERM) || !errors.Is(reply, unix.EPERM) {
 		t.Errorf("forging %v, reply %v, want EPERM twice", forged, reply)
 	}
 }
@@ -121,7 +122,7 @@ func TestAttack_SourceRoute(t *testing.T) {
 	}
 	b.task.finalize(b.task.install(Policy{Mode: ModeEngine}))
 	for rule, send := range attacks {
-		if err := send(); err != unix.EPERM {
+		if err := send(); !errors.Is(err, unix.EPERM) {
 			t.Errorf("rule %q: %v, want EPERM", rule, err)
 		}
 	}
@@ -155,7 +156,7 @@ func TestAttack_BroadcastAndMulticast(t *testing.T) {
 	}
 	b.task.finalize(b.task.install(Policy{Mode: ModeEngine}))
 	for _, to := range targets {
-		if err := send(to); err != unix.EPERM {
+		if err := send(to); !errors.Is(err, unix.EPERM) {
 			t.Errorf("%s: %v, want EPERM", to, err)
 		}
 	}
@@ -177,7 +178,7 @@ func TestAttack_OtherProtocols(t *testing.T) {
 	b.task.finalize(b.task.install(Policy{Mode: ModeEngine}))
 	for _, proto := range []int{unix.IPPROTO_ICMP, unix.IPPROTO_SCTP, unix.IPPROTO_DCCP, unix.IPPROTO_UDPLITE, unix.IPPROTO_GRE, unix.IPPROTO_IPIP, unix.IPPROTO_ESP, 253} {
 		for _, to := range []string{"10.9.9.9", "169.254.169.254", gateway4} {
-			if err := send(proto, to); err != unix.EPERM {
+			if err := send(proto, to); !errors.Is(err, unix.EPERM) {
 				t.Errorf("protocol %d to %s: %v, want EPERM", proto, to, err)
 			}
 		}
@@ -244,7 +245,7 @@ func TestReplaceIsAtomic(t *testing.T) {
 		go func() {
 			sent := 0
 			for !stop.Load() {
-				if err := unix.Sendto(refused, []byte("?"), 0, sockaddr(netip.MustParseAddrPort("10.9.9.9:80"))); err != unix.EPERM {
+				if err := unix.Sendto(refused, []byte("?"), 0, sockaddr(netip.MustParseAddrPort("10.9.9.9:80"))); !errors.Is(err, unix.EPERM) {
 					t.Errorf("mode %s: sendto answered %v while rules were replaced", mode, err)
 				}
 				err := unix.Sendto(allowed, []byte("?"), 0, sockaddr(netip.MustParseAddrPort("172.30.0.77:80")))

@@ -3,31 +3,15 @@ package netns
 import (
 	"net/netip"
 	"os"
-	"runtime"
 	"testing"
-
-	"golang.org/x/sys/unix"
 )
 
-func benchSpace(b *testing.B) *os.File {
+func benchSpace(b *testing.B) *space {
 	b.Helper()
 	if os.Geteuid() != 0 {
 		b.Skip("probe euid: network namespaces need root")
 	}
-	found := make(chan *os.File)
-	go func() {
-		runtime.LockOSThread()
-		f := (*os.File)(nil)
-		if unix.Unshare(unix.CLONE_NEWNET) == nil {
-			f, _ = os.Open("/proc/thread-self/ns/net")
-		}
-		found <- f
-	}()
-	f := <-found
-	if f == nil {
-		b.Fatal("no namespace")
-	}
-	return f
+	return newSpace(b)
 }
 
 // One Install per namespace, as create does it.
@@ -35,37 +19,46 @@ func BenchmarkInstall(b *testing.B) {
 	rules := mustPlan(b, Policy{Mode: ModeEngine})
 	for b.Loop() {
 		b.StopTimer()
-		ns := benchSpace(b)
+		s := benchSpace(b)
 		b.StartTimer()
-		if err := rules.Install(ns); err != nil {
+		if err := rules.Install(s.ns); err != nil {
 			b.Fatal(err)
 		}
-		b.StopTimer()
-		ns.Close()
-		b.StartTimer()
 	}
 }
 
 func BenchmarkReinstall(b *testing.B) {
 	rules := mustPlan(b, Policy{Mode: ModeEngine})
-	ns := benchSpace(b)
-	defer ns.Close()
+	s := benchSpace(b)
 	for b.Loop() {
-		if err := rules.Install(ns); err != nil {
+		if err := rules.Install(s.ns); err != nil {
 			b.Fatal(err)
 		}
 	}
 }
 
-func BenchmarkFinalizeWithoutLink(b *testing.B) {
-	rules := mustPlan(b, Policy{Mode: ModeEngine})
-	ns := benchSpace(b)
-	defer ns.Close()
-	if err := rules.Install(ns); err != nil {
-		b.Fatal(err)
+func BenchmarkFinalize(b *testing.B) {
+	for _, links := range []string{"none", "veth"} {
+		b.Run(links, func(b *testing.B) {
+			s := benchSpace(b)
+			if links == "veth" {
+				s.run("ip link set lo up\nip link add eth0 type veth peer name peer0\nip link set peer0 up\nip link set eth0 up")
+				s.run("ip addr add 172.17.0.2/16 dev eth0\nip route add default via 172.17.0.1")
+			}
+			rules := s.install(Policy{Mode: ModeEngine})
+			for b.Loop() {
+				if err := rules.Finalize(s.ns, []netip.Addr{netip.MustParseAddr("10.0.0.53")}); err != nil {
+					b.Fatal(err)
+				}
+			}
+		})
 	}
+}
+
+func BenchmarkWithin(b *testing.B) {
+	s := benchSpace(b)
 	for b.Loop() {
-		if err := rules.Finalize(ns, []netip.Addr{netip.MustParseAddr("10.0.0.53")}); err != nil {
+		if err := within(s.ns, func() error { return nil }); err != nil {
 			b.Fatal(err)
 		}
 	}

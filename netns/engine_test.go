@@ -364,7 +364,7 @@ func TestInstallErrors(t *testing.T) {
 			t.Errorf("%s: %v, want %v", name, err, ErrOwnNamespace)
 		}
 	}
-	if out, err := exec.Command("nft", "list", "ruleset").Output(); err == nil && len(out) > 0 {
+	if out, err := exec.CommandContext(t.Context(), "nft", "list", "ruleset").Output(); err == nil && len(out) > 0 {
 		t.Errorf("rules in the caller's namespace:\n%s", out)
 	}
 	s := newSpace(t)

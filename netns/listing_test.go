@@ -21,7 +21,7 @@ func TestListingMatchesText(t *testing.T) {
 		ours, theirs := newSpace(t), newSpace(t)
 		rules := ours.install(p)
 		theirs.do(func() error {
-			cmd := exec.Command("nft", "-f", "-")
+			cmd := exec.CommandContext(t.Context(), "nft", "-f", "-")
 			cmd.Stdin = strings.NewReader(rules.String())
 			out, err := cmd.CombinedOutput()
 			if err != nil {

@@ -20,7 +20,7 @@ func LoopbackUp(ns *os.File) error {
 	})
 	defer route.Close()
 	if err == nil {
-		err = route.linkUp(loopbackIndex)
+		err = route.loopbackUp()
 	}
 	if err != nil {
 		return fmt.Errorf("set loopback up: %w", err)
@@ -28,14 +28,14 @@ func LoopbackUp(ns *os.File) error {
 	return nil
 }
 
-// linkUp sends RTM_NEWLINK with struct ifinfomsg alone.
-func (c *conn) linkUp(index uint32) error {
+// loopbackUp sends RTM_NEWLINK with struct ifinfomsg alone.
+func (c *conn) loopbackUp() error {
 	ne := binary.NativeEndian
 	p := ne.AppendUint32(nil, nlHeaderLen+unix.SizeofIfInfomsg)
 	p = ne.AppendUint16(p, unix.RTM_NEWLINK)
 	p = ne.AppendUint16(p, unix.NLM_F_REQUEST|unix.NLM_F_ACK)
 	p = append(p, make([]byte, 12)...) // sequence, port, family and type
-	p = ne.AppendUint32(p, index)
+	p = ne.AppendUint32(p, loopbackIndex)
 	p = ne.AppendUint32(p, unix.IFF_UP) // flags
 	p = ne.AppendUint32(p, unix.IFF_UP) // which of them change
 	if err := c.send(p); err != nil {

@@ -107,7 +107,7 @@ func forward() chain {
 
 func noneOutput() chain {
 	return chain{name: "none", hook: hook{"output", unix.NF_INET_LOCAL_OUT}, rules: []rule{
-		accept("fib daddr type local", isLocal(unix.NFTA_FIB_F_DADDR)),
+		accept("fib daddr type local", isLocal()),
 		refuse("", nil),
 	}}
 }
@@ -126,7 +126,7 @@ func engineOutput(allow []netip.Prefix) chain {
 		// The reset of a refused connection carries the refused address as
 		// its source and travels from us to us, through this hook.
 		accept("ct direction reply ct state related fib daddr type local", slices.Concat(
-			isReply(), ctState(ctRelated), isLocal(unix.NFTA_FIB_F_DADDR),
+			isReply(), ctState(ctRelated), isLocal(),
 		)),
 		// Without this, an unprivileged task forges "inbound" connections:
 		// IPV6_FREEBIND sends to itself from any address, and conntrack then
@@ -142,7 +142,7 @@ func engineOutput(allow []netip.Prefix) chain {
 		refuse("ip6 daddr @metadata6", append(loadDaddr(false), lookup(reg, "metadata6"))),
 		// By address type, not by interface: after a redirect in the output
 		// hook the packet still carries the old interface.
-		accept("fib daddr type local", isLocal(unix.NFTA_FIB_F_DADDR)),
+		accept("fib daddr type local", isLocal()),
 		// Only the reply direction: what the task opened itself is judged
 		// packet by packet, so a policy that tightens bites at once, and an
 		// expectation of a conntrack helper opens nothing.
@@ -235,6 +235,6 @@ func isReply() []expr {
 	return []expr{ct(unix.NFT_CT_DIRECTION), equal(ctReply)}
 }
 
-func isLocal(flags uint32) []expr {
-	return []expr{fibType(flags), equal(host32(unix.RTN_LOCAL)...)}
+func isLocal() []expr {
+	return []expr{fibType(unix.NFTA_FIB_F_DADDR), equal(host32(unix.RTN_LOCAL)...)}
 }

@@ -29,11 +29,11 @@ func addrs(s ...string) []netip.Addr {
 	return out
 }
 
-func mustPlan(t testing.TB, p Policy) *Rules {
-	t.Helper()
+func mustPlan(tb testing.TB, p Policy) *Rules {
+	tb.Helper()
 	r, err := PlanRules(p)
 	if err != nil {
-		t.Fatal(err)
+		tb.Fatal(err)
 	}
 	return r
 }

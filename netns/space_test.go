@@ -44,7 +44,7 @@ func isolated(t *testing.T) bool {
 	if os.Geteuid() != 0 {
 		t.Skip("probe euid: network namespaces need root")
 	}
-	cmd := exec.Command(os.Args[0], "-test.run", "^"+t.Name()+"$", "-test.v", "-test.timeout", "60s")
+	cmd := exec.CommandContext(t.Context(), os.Args[0], "-test.run", "^"+t.Name()+"$", "-test.v", "-test.timeout", "60s")
 	cmd.Env = append(os.Environ(), childEnv+"="+t.Name())
 	cmd.SysProcAttr = &syscall.SysProcAttr{Cloneflags: unix.CLONE_NEWNET}
 	out, err := cmd.CombinedOutput()
@@ -60,14 +60,14 @@ func isolated(t *testing.T) bool {
 
 // space is a network namespace held by a descriptor.
 type space struct {
-	t  *testing.T
+	tb testing.TB
 	ns *os.File
 }
 
-func newSpace(t *testing.T) *space {
-	t.Helper()
-	s := &space{t: t}
-	onThread(t, func() error {
+func newSpace(tb testing.TB) *space {
+	tb.Helper()
+	s := &space{tb: tb}
+	onThread(tb, func() error {
 		if err := unix.Unshare(unix.CLONE_NEWNET); err != nil {
 			return err
 		}
@@ -75,27 +75,27 @@ func newSpace(t *testing.T) *space {
 		s.ns = f
 		return err
 	})
-	t.Cleanup(func() { s.ns.Close() })
+	tb.Cleanup(func() { s.ns.Close() })
 	return s
 }
 
 // onThread runs f on a thread that is thrown away afterwards.
-func onThread(t *testing.T, f func() error) {
-	t.Helper()
+func onThread(tb testing.TB, f func() error) {
+	tb.Helper()
 	done := make(chan error)
 	go func() {
 		runtime.LockOSThread()
 		done <- f()
 	}()
 	if err := <-done; err != nil {
-		t.Fatal(err)
+		tb.Fatal(err)
 	}
 }
 
 // do runs f inside the namespace.
 func (s *space) do(f func() error) {
-	s.t.Helper()
-	onThread(s.t, func() error {
+	s.tb.Helper()
+	onThread(s.tb, func() error {
 		if err := unix.Setns(int(s.ns.Fd()), unix.CLONE_NEWNET); err != nil {
 			return err
 		}
@@ -105,7 +105,7 @@ func (s *space) do(f func() error) {
 
 // run runs commands, one a line, inside the namespace and returns their output.
 func (s *space) run(lines string) string {
-	s.t.Helper()
+	s.tb.Helper()
 	var all strings.Builder
 	s.do(func() error {
 		for line := range strings.Lines(lines) {
@@ -113,7 +113,7 @@ func (s *space) run(lines string) string {
 			if len(words) == 0 {
 				continue
 			}
-			out, err := exec.Command(words[0], words[1:]...).CombinedOutput()
+			out, err := exec.CommandContext(s.tb.Context(), words[0], words[1:]...).CombinedOutput()
 			if err != nil {
 				return fmt.Errorf("%s: %w: %s", strings.TrimSpace(line), err, out)
 			}
@@ -128,35 +128,35 @@ func (s *space) path() string { return fmt.Sprintf("/proc/%d/fd/%d", os.Getpid()
 
 // attach makes a veth pair between two namespaces.
 func (s *space) attach(link string, other *space, otherLink string) {
-	s.t.Helper()
+	s.tb.Helper()
 	s.run(fmt.Sprintf("ip link add %s type veth peer name %s netns %s", link, otherLink, other.path()))
 }
 
 func (s *space) install(p Policy) *Rules {
-	s.t.Helper()
-	r := mustPlan(s.t, p)
+	s.tb.Helper()
+	r := mustPlan(s.tb, p)
 	if err := r.Install(s.ns); err != nil {
-		s.t.Fatal(err)
+		s.tb.Fatal(err)
 	}
 	return r
 }
 
 func (s *space) finalize(r *Rules, nameservers ...string) {
-	s.t.Helper()
+	s.tb.Helper()
 	if err := r.Finalize(s.ns, addrs(nameservers...)); err != nil {
-		s.t.Fatal(err)
+		s.tb.Fatal(err)
 	}
 }
 
 // socket opens a socket inside the namespace; it is closed with the test.
 func (s *space) socket(family, typ, proto int) int {
-	s.t.Helper()
+	s.tb.Helper()
 	var fd int
 	s.do(func() (err error) {
 		fd, err = unix.Socket(family, typ|unix.SOCK_CLOEXEC, proto)
 		return err
 	})
-	s.t.Cleanup(func() { _ = unix.Close(fd) })
+	s.tb.Cleanup(func() { _ = unix.Close(fd) })
 	return fd
 }
 
@@ -177,15 +177,15 @@ func family(a netip.Addr) int {
 // serve answers on addr:port, by TCP (with one byte, at once) and by UDP (each
 // datagram with itself). Addresses must be the namespace's own.
 func (s *space) serve(endpoint string) {
-	s.t.Helper()
+	s.tb.Helper()
 	ap := netip.MustParseAddrPort(endpoint)
 	tcp := s.socket(family(ap.Addr()), unix.SOCK_STREAM, 0)
 	udp := s.socket(family(ap.Addr()), unix.SOCK_DGRAM, 0)
-	must(s.t, unix.SetsockoptInt(tcp, unix.SOL_SOCKET, unix.SO_REUSEADDR, 1))
-	must(s.t, unix.Bind(tcp, sockaddr(ap)))
-	must(s.t, unix.Listen(tcp, 16))
-	must(s.t, unix.Bind(udp, sockaddr(ap)))
-	s.t.Cleanup(func() { _ = unix.Shutdown(tcp, unix.SHUT_RDWR); _ = unix.Shutdown(udp, unix.SHUT_RDWR) })
+	must(s.tb, unix.SetsockoptInt(tcp, unix.SOL_SOCKET, unix.SO_REUSEADDR, 1))
+	must(s.tb, unix.Bind(tcp, sockaddr(ap)))
+	must(s.tb, unix.Listen(tcp, 16))
+	must(s.tb, unix.Bind(udp, sockaddr(ap)))
+	s.tb.Cleanup(func() { _ = unix.Shutdown(tcp, unix.SHUT_RDWR); _ = unix.Shutdown(udp, unix.SHUT_RDWR) })
 	go func() {
 		for {
 			c, _, err := unix.Accept4(tcp, unix.SOCK_CLOEXEC)
@@ -208,10 +208,10 @@ func (s *space) serve(endpoint string) {
 	}()
 }
 
-func must(t *testing.T, err error) {
-	t.Helper()
+func must(tb testing.TB, err error) {
+	tb.Helper()
 	if err != nil {
-		t.Fatal(err)
+		tb.Fatal(err)
 	}
 }
 
@@ -226,7 +226,7 @@ const (
 // call connects to an endpoint and waits for its answer. It returns the errno
 // that the task sees, EAGAIN or EINPROGRESS if nothing came back.
 func (s *space) call(network, endpoint string) (unix.Errno, time.Duration) {
-	s.t.Helper()
+	s.tb.Helper()
 	ap := netip.MustParseAddrPort(endpoint)
 	typ := unix.SOCK_STREAM
 	if network == "udp" {
@@ -241,8 +241,8 @@ func (s *space) call(network, endpoint string) (unix.Errno, time.Duration) {
 		}
 		defer unix.Close(fd)
 		tv := unix.NsecToTimeval(int64(patience))
-		must(s.t, unix.SetsockoptTimeval(fd, unix.SOL_SOCKET, unix.SO_SNDTIMEO, &tv))
-		must(s.t, unix.SetsockoptTimeval(fd, unix.SOL_SOCKET, unix.SO_RCVTIMEO, &tv))
+		must(s.tb, unix.SetsockoptTimeval(fd, unix.SOL_SOCKET, unix.SO_SNDTIMEO, &tv))
+		must(s.tb, unix.SetsockoptTimeval(fd, unix.SOL_SOCKET, unix.SO_RCVTIMEO, &tv))
 		start := time.Now()
 		err = exchange(fd, typ, ap)
 		took = time.Since(start)
@@ -250,7 +250,7 @@ func (s *space) call(network, endpoint string) (unix.Errno, time.Duration) {
 	})
 	var errno unix.Errno
 	if err != nil && !errors.As(err, &errno) {
-		s.t.Fatal(err)
+		s.tb.Fatal(err)
 	}
 	return errno, took
 }
@@ -273,21 +273,21 @@ func exchange(fd, typ int, ap netip.AddrPort) error {
 
 // reaches asserts that an endpoint answers.
 func (s *space) reaches(network string, endpoints ...string) {
-	s.t.Helper()
+	s.tb.Helper()
 	for _, e := range endpoints {
 		if errno, took := s.call(network, e); errno != answered {
-			s.t.Errorf("%s %s: %v after %v, want an answer", network, e, errno, took)
+			s.tb.Errorf("%s %s: %v after %v, want an answer", network, e, errno, took)
 		}
 	}
 }
 
 // refused asserts that endpoints are refused with this errno, and at once.
 func (s *space) refused(network string, want unix.Errno, endpoints ...string) {
-	s.t.Helper()
+	s.tb.Helper()
 	for _, e := range endpoints {
 		errno, took := s.call(network, e)
 		if errno != want || took > atOnce {
-			s.t.Errorf("%s %s: %v after %v, want %v within %v", network, e, errno, took, want, atOnce)
+			s.tb.Errorf("%s %s: %v after %v, want %v within %v", network, e, errno, took, want, atOnce)
 		}
 	}
 }
