@@ -3,10 +3,12 @@ package netns
 import (
 	"errors"
 	"fmt"
+	"net"
 	"net/netip"
 	"os"
 	"os/exec"
 	"strings"
+	"syscall"
 	"testing"
 
 	"golang.org/x/sys/unix"
@@ -329,6 +331,58 @@ func TestHostAddressIsNoPeer(t *testing.T) {
 	task.reaches("udp", "10.7.0.254:53")
 }
 
+// A rootless caller can't return to a network namespace that it doesn't own.
+func TestRootless(t *testing.T) {
+	root := []syscall.SysProcIDMap{{ContainerID: 0, HostID: 0, Size: 1}}
+	if !reexec(t, &syscall.SysProcAttr{Cloneflags: unix.CLONE_NEWUSER, UidMappings: root, GidMappings: root}) {
+		return
+	}
+	s := newSpace(t)
+	must(t, LoopbackUp(s.ns))
+	rules := s.install(Policy{Mode: ModeEngine})
+	s.finalize(rules)
+	s.serve("127.0.0.1:80")
+	s.reaches("tcp", "127.0.0.1:80")
+	own, err := os.Readlink("/proc/thread-self/ns/net")
+	must(t, err)
+	for range 20 {
+		s.finalize(rules)
+		if now, _ := os.Readlink("/proc/thread-self/ns/net"); now != own {
+			t.Fatalf("thread is in %s, was in %s", now, own)
+		}
+	}
+}
+
+// Connections to a link-local address are answered too.
+func TestInboundLinkLocal(t *testing.T) {
+	if !isolated(t) {
+		return
+	}
+	b := newBridged(t)
+	b.task.run("ip addr add fe80::2:2/64 dev eth0 nodad")
+	b.world.run("ip addr add fe80::1:1/64 dev w0 nodad")
+	inbound := func(from *space, device, addr string) error {
+		var link *net.Interface
+		from.do(func() (err error) {
+			link, err = net.InterfaceByName(device)
+			return err
+		})
+		fd := from.socket(unix.AF_INET6, unix.SOCK_STREAM, 0)
+		tv := unix.NsecToTimeval(int64(patience))
+		must(t, unix.SetsockoptTimeval(fd, unix.SOL_SOCKET, unix.SO_SNDTIMEO, &tv))
+		return unix.Connect(fd, &unix.SockaddrInet6{Port: 8080, Addr: netip.MustParseAddr(addr).As16(), ZoneId: uint32(link.Index)})
+	}
+	b.task.serve("[::]:8080")
+	b.world.serve("[::]:8080")
+	must(t, inbound(b.world, "w0", "fe80::2:2"))
+	must(t, inbound(b.task, "eth0", "fe80::1:1"))
+	b.task.finalize(b.task.install(Policy{Mode: ModeEngine}))
+	must(t, inbound(b.world, "w0", "fe80::2:2"))
+	if err := inbound(b.task, "eth0", "fe80::1:1"); !errors.Is(err, unix.ECONNREFUSED) {
+		t.Errorf("the host by its link-local address: %v, want ECONNREFUSED", err)
+	}
+}
+
 func TestNetworkConnectedLater(t *testing.T) {
 	if !isolated(t) {
 		return
@@ -388,4 +442,11 @@ func TestInstallErrors(t *testing.T) {
 		must(t, r.Install(own))
 		must(t, r.Finalize(own, nil))
 	}
+}
+
+func TestProbe(t *testing.T) {
+	if !isolated(t) {
+		return
+	}
+	must(t, Probe())
 }

@@ -38,6 +38,11 @@ func TestMain(m *testing.M) {
 // no way out, and returns true there. Namespaces made there end with it.
 func isolated(t *testing.T) bool {
 	t.Helper()
+	return reexec(t, &syscall.SysProcAttr{Cloneflags: unix.CLONE_NEWNET})
+}
+
+func reexec(t *testing.T, attr *syscall.SysProcAttr) bool {
+	t.Helper()
 	if os.Getenv(childEnv) == t.Name() {
 		return true
 	}
@@ -46,7 +51,7 @@ func isolated(t *testing.T) bool {
 	}
 	cmd := exec.CommandContext(t.Context(), os.Args[0], "-test.run", "^"+t.Name()+"$", "-test.v", "-test.timeout", "60s")
 	cmd.Env = append(os.Environ(), childEnv+"="+t.Name())
-	cmd.SysProcAttr = &syscall.SysProcAttr{Cloneflags: unix.CLONE_NEWNET}
+	cmd.SysProcAttr = attr
 	out, err := cmd.CombinedOutput()
 	if err != nil {
 		t.Fatalf("in the namespace: %v\n%s", err, out)
