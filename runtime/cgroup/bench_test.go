@@ -13,7 +13,7 @@ func BenchmarkLife(b *testing.B) {
 	if err != nil {
 		b.Fatal(err)
 	}
-	in := Input{ID: "bench", CgroupsPath: testParent + "/bench", Host: host, Resources: &specs.LinuxResources{
+	in := Input{ID: "bench", CgroupsPath: testParent, Host: host, Resources: &specs.LinuxResources{
 		Devices: []specs.LinuxDeviceCgroup{{Access: "rwm"}},
 		Memory:  &specs.LinuxMemory{Limit: ptr[int64](64 << 20)},
 		Pids:    &specs.LinuxPids{Limit: ptr[int64](100)},

@@ -39,7 +39,8 @@ func (g *Group) Set(r *specs.LinuxResources) error {
 		if err := checkDelegated(needs, g.path(""), splitFields(has)); err != nil {
 			return err
 		}
-	} else if err := g.checkMemoryV1(next); err != nil {
+	}
+	if err := g.checkMemory(next); err != nil {
 		return err
 	}
 	if next.CpusetCpus != "" || next.CpusetMems != "" {
@@ -81,18 +82,22 @@ func cloneResources(r *cgroups.Resources) *cgroups.Resources {
 	return &next
 }
 
-// checkMemoryV1 is memory.checkBeforeUpdate for v1; the library has it for v2 only.
-func (g *Group) checkMemoryV1(r *cgroups.Resources) error {
-	dir := g.path("memory")
+// checkMemory is memory.checkBeforeUpdate. Source: runtime-spec 1.3.0, config-linux.md, Memory. The library has it for v2
+// only.
+func (g *Group) checkMemory(r *cgroups.Resources) error {
+	dir, file := g.path("memory"), "memory.usage_in_bytes"
+	if g.state.Unified {
+		file = "memory.current"
+	}
 	if !r.MemoryCheckBeforeUpdate || r.Memory <= 0 || dir == "" {
 		return nil
 	}
-	usage, err := readUint(dir, "memory.usage_in_bytes")
+	usage, err := readUint(dir, file)
 	if err != nil {
 		return fmt.Errorf("read memory usage: %w", err)
 	}
 	if uint64(r.Memory) <= usage {
-		return badField("linux.resources.memory.limit", "%d is below the %d in use (checkBeforeUpdate)", r.Memory, usage)
+		return badField("linux.resources.memory.limit", "%d is not above the %d in use (checkBeforeUpdate)", r.Memory, usage)
 	}
 	return nil
 }

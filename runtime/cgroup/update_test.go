@@ -10,21 +10,28 @@ import (
 )
 
 func TestSet(t *testing.T) {
-	if testHost(t).Unified {
-		return
+	host := testHost(t)
+	if !host.has("memory") {
+		t.Skip("probe memory: the unified hierarchy of a hybrid host hasn't got the controller")
 	}
 	g := testGroup(t, &specs.LinuxResources{
 		Memory: &specs.LinuxMemory{Limit: ptr[int64](64 << 20)},
 		Pids:   &specs.LinuxPids{Limit: ptr[int64](64)},
 	})
+	memory := "memory.limit_in_bytes"
+	if host.Unified {
+		memory = "memory.max"
+	}
 	for _, tt := range []struct {
 		name, controller, file, want string
 		r                            specs.LinuxResources
 	}{
 		{"pids 0 is a limit", "pids", "pids.max", "1", specs.LinuxResources{Pids: &specs.LinuxPids{Limit: ptr[int64](0)}}},
 		{"pids -1 is none", "pids", "pids.max", "max", specs.LinuxResources{Pids: &specs.LinuxPids{Limit: ptr[int64](-1)}}},
-		{"memory raised", "memory", "memory.limit_in_bytes", "134217728",
-			specs.LinuxResources{Memory: &specs.LinuxMemory{Limit: ptr[int64](128 << 20)}}},
+		{
+			"memory raised", "memory", memory, "134217728",
+			specs.LinuxResources{Memory: &specs.LinuxMemory{Limit: ptr[int64](128 << 20)}},
+		},
 		{"the rest stays", "pids", "pids.max", "max", specs.LinuxResources{CPU: &specs.LinuxCPU{Shares: ptr[uint64](100)}}},
 		{"cpu idle", "cpu", "cpu.idle", "1", specs.LinuxResources{CPU: &specs.LinuxCPU{Shares: ptr[uint64](0), Idle: ptr[int64](1)}}},
 	} {
@@ -42,8 +49,9 @@ func TestSet(t *testing.T) {
 }
 
 func TestSetFailureChangesNothing(t *testing.T) {
-	if testHost(t).Unified {
-		return
+	host := testHost(t)
+	if !host.has("memory") {
+		t.Skip("probe memory: the unified hierarchy of a hybrid host hasn't got the controller")
 	}
 	g := testGroup(t, &specs.LinuxResources{
 		Memory: &specs.LinuxMemory{Limit: ptr[int64](64 << 20)}, CPU: &specs.LinuxCPU{Cpus: "0"},
@@ -55,7 +63,11 @@ func TestSetFailureChangesNothing(t *testing.T) {
 	if err == nil {
 		t.Fatal("processor 4000 accepted")
 	}
-	if got := readFile(t, g, "memory", "memory.limit_in_bytes"); got != strconv.Itoa(64<<20) {
+	file := "memory.limit_in_bytes"
+	if host.Unified {
+		file = "memory.max"
+	}
+	if got := readFile(t, g, "memory", file); got != strconv.Itoa(64<<20) {
 		t.Errorf("memory limit %s", got)
 	}
 	if got := g.State().Cgroup.Memory; got != 64<<20 {
@@ -109,13 +121,18 @@ func TestCPUSetOfAncestorIsJoined(t *testing.T) {
 }
 
 func TestMemoryCheckBeforeUpdate(t *testing.T) {
-	if testHost(t).Unified {
-		return
+	host := testHost(t)
+	if !host.has("memory") {
+		t.Skip("probe memory: the unified hierarchy of a hybrid host hasn't got the controller")
 	}
 	g := testGroup(t, nil)
 	run(t, g, "head -c 8000000 /dev/zero | tail -c 8000000 | sleep 100")
+	file := "memory.usage_in_bytes"
+	if host.Unified {
+		file = "memory.current"
+	}
 	eventually(t, "memory in use", func() bool {
-		n, err := readUint(g.Path("memory"), "memory.usage_in_bytes")
+		n, err := readUint(g.Path("memory"), file)
 		return err == nil && n > 1<<20
 	})
 	r := &specs.LinuxResources{Memory: &specs.LinuxMemory{Limit: ptr[int64](8192), CheckBeforeUpdate: ptr(true)}}
