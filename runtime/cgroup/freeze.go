@@ -5,28 +5,50 @@ import (
 	"strings"
 
 	"github.com/opencontainers/cgroups"
+	"github.com/opencontainers/cgroups/fs"
+	"github.com/opencontainers/cgroups/fs2"
 )
 
 // Freeze stops every process of the group, sub-cgroups included, and returns when all stand still. If that can't be
-// reached it thaws again.
+// reached in some seconds it thaws again. Kill may be called meanwhile.
 func (g *Group) Freeze() error {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	if err := g.manager.Freeze(cgroups.Frozen); err != nil {
-		_ = g.manager.Freeze(cgroups.Thawed)
-		return fmt.Errorf("freeze cgroup %s: %w", g.mainDir(), err)
+	if err := g.setFreezer(cgroups.Frozen); err != nil {
+		_ = g.setFreezer(cgroups.Thawed)
+		return fmt.Errorf("freeze cgroup %s: %w", g.Path("freezer"), err)
 	}
 	return nil
 }
 
 // Thaw lets the processes run again.
 func (g *Group) Thaw() error {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	if err := g.manager.Freeze(cgroups.Thawed); err != nil {
-		return fmt.Errorf("thaw cgroup %s: %w", g.mainDir(), err)
+	if err := g.setFreezer(cgroups.Thawed); err != nil {
+		return fmt.Errorf("thaw cgroup %s: %w", g.Path("freezer"), err)
 	}
 	return nil
+}
+
+// setFreezer uses a manager of its own: the library's keeps the state among the resources, and waits while it holds its
+// lock. Both drivers freeze through the file system.
+func (g *Group) setFreezer(state cgroups.FreezerState) error {
+	g.mu.Lock()
+	dir, unified := g.path("freezer"), g.state.Unified
+	g.mu.Unlock()
+	if dir == "" {
+		return fmt.Errorf("%w: no freezer", ErrUnsupported)
+	}
+	cg := &cgroups.Cgroup{Resources: &cgroups.Resources{}}
+	if unified {
+		m, err := fs2.NewManager(cg, dir)
+		if err != nil {
+			return err
+		}
+		return m.Freeze(state)
+	}
+	m, err := fs.NewManager(cg, map[string]string{"freezer": dir})
+	if err != nil {
+		return err
+	}
+	return m.Freeze(state)
 }
 
 // Frozen says whether the group itself was frozen; an ancestor's freezing is not this container's pause. It never waits:

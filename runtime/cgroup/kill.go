@@ -20,22 +20,17 @@ const killTimeout = 10 * time.Second
 func (g *Group) Kill(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, killTimeout)
 	defer cancel()
-	g.mu.Lock()
-	defer g.mu.Unlock()
 	for delay := 200 * time.Microsecond; ; delay = min(2*delay, 20*time.Millisecond) {
-		pids, err := g.pids(true)
+		left, err := g.killOnce()
 		if err != nil {
 			return fmt.Errorf("kill cgroup: %w", err)
 		}
-		if len(pids) == 0 {
+		if left == 0 {
 			return nil
-		}
-		if err := g.killOnce(pids); err != nil {
-			return fmt.Errorf("kill cgroup %s: %w", g.mainDir(), err)
 		}
 		select {
 		case <-ctx.Done():
-			return fmt.Errorf("kill cgroup %s: %d processes left: %w", g.mainDir(), len(pids), ctx.Err())
+			return fmt.Errorf("kill cgroup: %d processes left: %w", left, ctx.Err())
 		case <-time.After(delay):
 		}
 	}
@@ -44,24 +39,25 @@ func (g *Group) Kill(ctx context.Context) error {
 // killOnce kills what is there now. cgroup.kill is atomic against forks (Linux 5.14, 661ee6280931 "cgroup: introduce
 // cgroup.kill"); on a hybrid host the unified hierarchy has it. Without it, or if processes left that hierarchy, v1 has
 // to freeze first: a fork bomb forks faster than a list can be walked.
-func (g *Group) killOnce(pids []int) error {
+func (g *Group) killOnce() (found int, err error) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	pids, err := g.pids(true)
+	if err != nil || len(pids) == 0 {
+		return 0, err
+	}
 	if dir := g.state.Paths[""]; dir != "" {
 		err := cgroups.WriteFile(dir, "cgroup.kill", "1")
-		if g.state.Unified && err == nil {
-			return nil
-		}
-		if err == nil && !g.frozen() {
-			left, err := g.pids(true)
-			if err != nil || len(left) == 0 || waitGone(left) {
-				return err
-			}
+		if err == nil && (g.state.Unified || !g.frozen() && waitGone(pids)) {
+			return len(pids), nil
 		}
 	}
-	return g.killFrozen(pids)
+	return len(pids), g.killFrozen(pids)
 }
 
 // waitGone gives processes that were just killed a few milliseconds to exit, and says whether all did.
 func waitGone(pids []int) bool {
+	pids = slices.Clone(pids)
 	for range 20 {
 		pids = slices.DeleteFunc(pids, func(pid int) bool { return unix.Kill(pid, 0) != nil })
 		if len(pids) == 0 {

@@ -11,7 +11,7 @@ import (
 )
 
 // resourcePlan copies the fields that an OCI configuration sets over out, which may hold earlier values (an update), and
-// checks the result.
+// checks the result. A list replaces the earlier one as a whole; maps are merged.
 type resourcePlan struct {
 	host  *Host
 	out   *cgroups.Resources
@@ -253,6 +253,9 @@ func (p *resourcePlan) blockIO(in *specs.LinuxResources) error {
 	set(&p.out.BlkioWeight, b.Weight)
 	set(&p.out.BlkioLeafWeight, b.LeafWeight)
 	used := p.out.BlkioWeight != 0 || p.out.BlkioLeafWeight != 0
+	if len(b.WeightDevice) > 0 {
+		p.out.BlkioWeightDevice = nil
+	}
 	for i, d := range b.WeightDevice {
 		field := f + "weightDevice[" + strconv.Itoa(i) + "]"
 		if err := checkDeviceNumber(field, d.Major, d.Minor); err != nil {
@@ -277,6 +280,9 @@ func (p *resourcePlan) blockIO(in *specs.LinuxResources) error {
 		{"throttleReadIOPSDevice", b.ThrottleReadIOPSDevice, &p.out.BlkioThrottleReadIOPSDevice},
 		{"throttleWriteIOPSDevice", b.ThrottleWriteIOPSDevice, &p.out.BlkioThrottleWriteIOPSDevice},
 	} {
+		if len(t.in) > 0 {
+			*t.out = nil
+		}
 		for i, d := range t.in {
 			if err := checkDeviceNumber(f+t.name+"["+strconv.Itoa(i)+"]", d.Major, d.Minor); err != nil {
 				return err
@@ -312,6 +318,9 @@ func checkDeviceNumber(field string, major, minor int64) error {
 }
 
 func (p *resourcePlan) hugetlb(in *specs.LinuxResources) error {
+	if len(in.HugepageLimits) > 0 {
+		p.out.HugetlbLimit = nil
+	}
 	for i, h := range in.HugepageLimits {
 		field := "linux.resources.hugepageLimits[" + strconv.Itoa(i) + "]"
 		number, unit := "", ""
@@ -341,6 +350,9 @@ func (p *resourcePlan) network(in *specs.LinuxResources) error {
 			return err
 		}
 		p.out.NetClsClassid = *n.ClassID
+	}
+	if len(n.Priorities) > 0 {
+		p.out.NetPrioIfpriomap = nil
 	}
 	for i, prio := range n.Priorities {
 		field := f + "priorities[" + strconv.Itoa(i) + "]"

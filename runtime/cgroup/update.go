@@ -3,6 +3,7 @@ package cgroup
 import (
 	"errors"
 	"fmt"
+	"maps"
 	"os"
 
 	"github.com/opencontainers/cgroups"
@@ -50,36 +51,45 @@ func (g *Group) Set(r *specs.LinuxResources) error {
 	}
 	next.SkipDevices = true
 	if err := g.manager.Set(next); err != nil {
-		old.SkipDevices, old.MemoryCheckBeforeUpdate = true, false
-		_ = g.manager.Set(&old)
+		_ = g.manager.Set(former(&old, next))
 		g.state.Cgroup.Resources = &old
 		return g.explain(fmt.Errorf("update limits: %w", err))
 	}
-	next.Freezer = old.Freezer
 	g.state.Cgroup.Resources = next
 	return nil
 }
 
-// cloneResources copies what planResources appends to or changes in place. Lists of the configuration are replaced as a
-// whole by the update that names them.
+// cloneResources copies what planResources changes in place: it replaces lists and pointers, and writes into maps.
 func cloneResources(r *cgroups.Resources) *cgroups.Resources {
 	next := *r
-	next.BlkioWeightDevice = append([]*cgroups.WeightDevice(nil), r.BlkioWeightDevice...)
-	next.HugetlbLimit = append([]*cgroups.HugepageLimit(nil), r.HugetlbLimit...)
-	next.Unified, next.Rdma = nil, nil
-	for k, v := range r.Unified {
-		if next.Unified == nil {
-			next.Unified = map[string]string{}
-		}
-		next.Unified[k] = v
-	}
-	for k, v := range r.Rdma {
-		if next.Rdma == nil {
-			next.Rdma = map[string]cgroups.LinuxRdma{}
-		}
-		next.Rdma[k] = v
-	}
+	next.Unified, next.Rdma = maps.Clone(r.Unified), maps.Clone(r.Rdma)
 	return &next
+}
+
+// former returns what undoes a half-written update: the old limits, and where there was none, the kernel's default
+// spelled out, because the library writes nothing for an unset field.
+func former(old, next *cgroups.Resources) *cgroups.Resources {
+	undo := *old
+	undo.SkipDevices, undo.MemoryCheckBeforeUpdate = true, false
+	unlimited := int64(-1)
+	for _, f := range []struct{ undo, next *int64 }{
+		{&undo.Memory, &next.Memory}, {&undo.MemorySwap, &next.MemorySwap},
+		{&undo.MemoryReservation, &next.MemoryReservation}, {&undo.CpuQuota, &next.CpuQuota},
+	} {
+		if *f.undo == 0 && *f.next != 0 {
+			*f.undo = unlimited
+		}
+	}
+	if undo.PidsLimit == nil && next.PidsLimit != nil {
+		undo.PidsLimit = &unlimited
+	}
+	if undo.CpuShares == 0 && next.CpuShares != 0 {
+		undo.CpuShares, undo.CpuWeight = 1024, 100
+	}
+	if undo.CpuPeriod == 0 && next.CpuPeriod != 0 {
+		undo.CpuPeriod = 100000
+	}
+	return &undo
 }
 
 // checkMemory is memory.checkBeforeUpdate. Source: runtime-spec 1.3.0, config-linux.md, Memory. The library has it for v2

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"path/filepath"
 	"strconv"
+	"strings"
 	"testing"
 
 	"github.com/opencontainers/runtime-spec/specs-go"
@@ -53,15 +54,17 @@ func TestSetFailureChangesNothing(t *testing.T) {
 	if !host.has("memory") {
 		t.Skip("probe memory: the unified hierarchy of a hybrid host hasn't got the controller")
 	}
-	g := testGroup(t, &specs.LinuxResources{
-		Memory: &specs.LinuxMemory{Limit: ptr[int64](64 << 20)}, CPU: &specs.LinuxCPU{Cpus: "0"},
-	})
+	g := testGroup(t, &specs.LinuxResources{Memory: &specs.LinuxMemory{Limit: ptr[int64](64 << 20)}})
+	// Block devices come after memory and pids on v1 and v2: these are written already when the kernel refuses.
+	noDevice := specs.LinuxThrottleDevice{Rate: 1000}
+	noDevice.Major, noDevice.Minor = 255, 255
 	err := g.Set(&specs.LinuxResources{
-		Memory: &specs.LinuxMemory{Limit: ptr[int64](32 << 20)},
-		CPU:    &specs.LinuxCPU{Shares: ptr[uint64](100), Cpus: "4000"},
+		Memory:  &specs.LinuxMemory{Limit: ptr[int64](32 << 20)},
+		BlockIO: &specs.LinuxBlockIO{ThrottleReadBpsDevice: []specs.LinuxThrottleDevice{noDevice}},
+		Pids:    &specs.LinuxPids{Limit: ptr[int64](5)},
 	})
-	if err == nil {
-		t.Fatal("processor 4000 accepted")
+	if err == nil || !strings.Contains(err.Error(), "255:255") {
+		t.Fatalf("limit for a device that isn't there: %v", err)
 	}
 	file := "memory.limit_in_bytes"
 	if host.Unified {
@@ -69,6 +72,9 @@ func TestSetFailureChangesNothing(t *testing.T) {
 	}
 	if got := readFile(t, g, "memory", file); got != strconv.Itoa(64<<20) {
 		t.Errorf("memory limit %s", got)
+	}
+	if got := readFile(t, g, "pids", "pids.max"); got != "max" {
+		t.Errorf("pids limit %s, there was none", got)
 	}
 	if got := g.State().Cgroup.Memory; got != 64<<20 {
 		t.Errorf("memory in the state: %d", got)
