@@ -26,19 +26,32 @@ type Image struct {
 	Archive string
 }
 
-// Busybox is a small image: one static busybox with all its applets, the users root, nobody (65534) and app (1000).
-// In engines it is called [BusyboxName].
+// Busybox is a small image: one static busybox with all its applets, integration/probe as /bin/probe, the users root,
+// nobody (65534) and app (1000). In engines it is called [BusyboxName].
 func Busybox() (Image, error) {
 	const binary = "/bin/busybox"
 	program, err := os.ReadFile(binary)
 	if err != nil {
 		return Image{}, fmt.Errorf("read busybox (package busybox-static): %w", err)
 	}
+	repo, err := RepoRoot()
+	if err != nil {
+		return Image{}, err
+	}
 	sum := sha256.Sum256(program)
-	const recipe = "busybox image, version 1\n"
-	dir, err := Cached("busybox", recipe+hex.EncodeToString(sum[:]), func(dir string) error {
+	probe, err := hashSources(filepath.Join(repo, "integration", "probe"))
+	if err != nil {
+		return Image{}, err
+	}
+	recipe := "busybox image, version 1\n" + hex.EncodeToString(sum[:]) + probe
+	dir, err := Cached("busybox", recipe, func(dir string) error {
 		root := filepath.Join(dir, "rootfs")
 		if err := buildBusyboxRoot(root, program); err != nil {
+			return err
+		}
+		build := exec.Command("go", "build", "-trimpath", "-ldflags", "-s -w", "-o", filepath.Join(root, "bin/probe"), "./integration/probe")
+		build.Dir, build.Env = repo, append(os.Environ(), "CGO_ENABLED=0")
+		if err := run(build); err != nil {
 			return err
 		}
 		if err := run(exec.Command("tar", "--numeric-owner", "-C", root, "-cf", filepath.Join(dir, "rootfs.tar"), ".")); err != nil {
@@ -47,6 +60,23 @@ func Busybox() (Image, error) {
 		return WriteDockerArchive(filepath.Join(dir, "image.tar"), filepath.Join(dir, "rootfs.tar"), BusyboxName)
 	})
 	return Image{Rootfs: filepath.Join(dir, "rootfs"), Tar: filepath.Join(dir, "rootfs.tar"), Archive: filepath.Join(dir, "image.tar")}, err
+}
+
+// hashSources hashes a directory's Go and assembly files: enough to know that a program would be built anew.
+func hashSources(dir string) (string, error) {
+	h := sha256.New()
+	names, err := filepath.Glob(filepath.Join(dir, "*.[gs]*"))
+	if err != nil {
+		return "", err
+	}
+	for _, name := range names {
+		data, err := os.ReadFile(name)
+		if err != nil {
+			return "", err
+		}
+		fmt.Fprintf(h, "%s %d\n%s", filepath.Base(name), len(data), data)
+	}
+	return hex.EncodeToString(h.Sum(nil)), nil
 }
 
 // BusyboxName is the full reference of the busybox image in every engine.

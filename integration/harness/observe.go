@@ -101,9 +101,11 @@ func enginesOwn(line string) bool {
 	switch kind {
 	case "link": // bridges outlive dockerd and podman
 		return name == "docker0" || strings.HasPrefix(name, "br-") || strings.HasPrefix(name, "cni-podman") || strings.HasPrefix(name, "podman")
-	case "file":
-		return strings.HasPrefix(name, "/run/lock/") || name == "/run/xtables.lock" || strings.HasPrefix(name, "/run/podman/") ||
-			strings.HasPrefix(name, "/run/crun/") || strings.HasPrefix(name, "/run/libpod/") || strings.HasPrefix(name, "/run/containers/")
+	case "file": // locks, and the daemons' own sockets and configuration; runtimes' state lies beside them
+		return name == "/run/xtables.lock" || slices.ContainsFunc([]string{
+			"/run/lock/", "/run/docker-test/containerd/", "/run/containerd-test/", "/run/containerd-test.sock",
+			"/run/podman-test/", "/run/podman-test-tmp/", "/run/containers/", "/run/libpod/",
+		}, func(prefix string) bool { return strings.HasPrefix(name, prefix) })
 	}
 	return false
 }

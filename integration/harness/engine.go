@@ -1,0 +1,239 @@
+package harness
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// daemon is an engine's long-running process.
+type daemon struct {
+	name string
+	cmd  *exec.Cmd
+	log  string
+	done chan error
+}
+
+// startDaemon starts args with its output in Dir/NAME.log and waits until ready succeeds.
+func (b *Box) startDaemon(name string, args []string, ready []string) (*daemon, error) {
+	d := &daemon{name: name, log: filepath.Join(b.Dir, name+".log"), done: make(chan error, 1)}
+	f, err := os.OpenFile(d.log, os.O_WRONLY|os.O_CREATE|os.O_APPEND, 0o644)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	d.cmd = exec.Command(args[0], args[1:]...)
+	d.cmd.Stdout, d.cmd.Stderr = f, f
+	if err := d.cmd.Start(); err != nil {
+		return nil, fmt.Errorf("start %s: %w", name, err)
+	}
+	go func() { d.done <- d.cmd.Wait() }()
+	deadline := time.Now().Add(time.Minute)
+	for {
+		ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+		err := exec.CommandContext(ctx, ready[0], ready[1:]...).Run()
+		cancel()
+		if err == nil {
+			return d, nil
+		}
+		select {
+		case err := <-d.done:
+			return nil, fmt.Errorf("%s ended: %w\n%s", name, err, d.tail())
+		case <-time.After(50 * time.Millisecond):
+		}
+		if time.Now().After(deadline) {
+			_ = d.stop()
+			return nil, fmt.Errorf("%s is not ready: %w\n%s", name, err, d.tail())
+		}
+	}
+}
+
+func (d *daemon) tail() []byte {
+	data, _ := os.ReadFile(d.log)
+	return tail(data, 4000)
+}
+
+// stop asks the daemon to end and waits; after half a minute it is killed, which is an error.
+func (d *daemon) stop() error {
+	if err := d.cmd.Process.Signal(unix.SIGTERM); err != nil && !errors.Is(err, os.ErrProcessDone) {
+		return err
+	}
+	select {
+	case <-d.done:
+		return nil
+	case <-time.After(30 * time.Second):
+		_ = d.cmd.Process.Kill()
+		<-d.done
+		return fmt.Errorf("%s did not end within 30 s of SIGTERM\n%s", d.name, d.tail())
+	}
+}
+
+// Docker is a Docker engine on a private socket that knows the runtimes runc and agentsafe.
+type Docker struct {
+	Box  *Box
+	host string
+	d    *daemon
+}
+
+// Debian's, by path: a machine may have another client first in PATH.
+const (
+	dockerClient = "/usr/bin/docker"
+	dockerDaemon = "/usr/sbin/dockerd"
+)
+
+// StartDocker starts dockerd with the runtime under test. The caller calls Stop.
+func (b *Box) StartDocker() (*Docker, error) {
+	runtime, err := RuntimePath()
+	if err != nil {
+		return nil, err
+	}
+	config := filepath.Join(b.Dir, "daemon.json")
+	data, err := json.Marshal(map[string]any{
+		"runtimes":         map[string]any{"agentsafe": map[string]any{"path": runtime}},
+		"storage-driver":   "overlay2",
+		"cgroup-parent":    b.CgroupParent(),
+		"exec-opts":        []string{"native.cgroupdriver=cgroupfs"},
+		"shutdown-timeout": 5,
+		"bip":              "172.30.0.1/24", // given, so that dockerd does not look for a free range on a machine that routes them all
+	})
+	if err != nil {
+		return nil, err
+	}
+	if err := os.WriteFile(config, data, 0o644); err != nil {
+		return nil, err
+	}
+	e := &Docker{Box: b, host: "unix:///run/docker-test.sock"}
+	args := []string{
+		dockerDaemon, "--config-file", config, "--data-root", filepath.Join(b.Dir, "docker"), "--exec-root", "/run/docker-test",
+		"--pidfile", "/run/docker-test.pid", "--host", e.host,
+	}
+	e.d, err = b.startDaemon("dockerd", args, []string{dockerClient, "-H", e.host, "version"})
+	return e, err
+}
+
+// Args is the command line of the docker client.
+func (e *Docker) Args(args ...string) []string {
+	return append([]string{dockerClient, "-H", e.host}, args...)
+}
+
+// Do runs the docker client.
+func (e *Docker) Do(t testing.TB, args ...string) Result {
+	t.Helper()
+	return e.Box.Run(t, Cmd{Args: e.Args(args...)})
+}
+
+// Must runs the docker client and wants success.
+func (e *Docker) Must(t testing.TB, args ...string) string {
+	t.Helper()
+	return e.Box.MustRun(t, e.Args(args...)...)
+}
+
+// Import makes an image of a tar.
+func (e *Docker) Import(tar, name string) error {
+	return run(exec.Command(dockerClient, "-H", e.host, "import", tar, name))
+}
+
+// Up starts a container in the background, to be removed when the test ends, and returns its name.
+func (e *Docker) Up(t testing.TB, p Peer, args ...string) string {
+	t.Helper()
+	name := e.Box.ID()
+	t.Cleanup(func() { e.Do(t, "rm", "--force", "--volumes", name) })
+	e.Must(t, append([]string{"run", "--detach", "--runtime", p.Name, "--name", name}, args...)...)
+	return name
+}
+
+// Log is the daemon's log so far.
+func (e *Docker) Log() string { return string(e.d.tail()) }
+
+// Stop ends the engine.
+func (e *Docker) Stop() error { return e.d.stop() }
+
+// Podman drives podman with private storage.
+type Podman struct{ Box *Box }
+
+// Args is a podman command line; command is its subcommand, for which p becomes `--runtime`.
+func (e *Podman) Args(p Peer, args ...string) []string {
+	dir := filepath.Join(e.Box.Dir, "podman")
+	return append([]string{
+		"/usr/bin/podman", "--root", dir, "--runroot", "/run/podman-test", "--tmpdir", "/run/podman-test-tmp",
+		"--cgroup-manager=cgroupfs", "--events-backend=none", "--storage-driver=overlay", "--runtime", p.Path,
+	}, args...)
+}
+
+// Do runs podman with runtime p.
+func (e *Podman) Do(t testing.TB, p Peer, args ...string) Result {
+	t.Helper()
+	return e.Box.Run(t, Cmd{Args: e.Args(p, args...)})
+}
+
+// Must runs podman and wants success.
+func (e *Podman) Must(t testing.TB, p Peer, args ...string) string {
+	t.Helper()
+	return e.Box.MustRun(t, e.Args(p, args...)...)
+}
+
+// Load loads an image that docker save could have written.
+func (e *Podman) Load(archive string) error {
+	args := e.Args(Peer{"runc", "runc"}, "load", "--quiet", "--input", archive)
+	return run(exec.Command(args[0], args[1:]...))
+}
+
+// Containerd is a containerd with its `ctr` client and runc's shim.
+type Containerd struct {
+	Box *Box
+	d   *daemon
+}
+
+// StartContainerd starts containerd. The caller calls Stop.
+func (b *Box) StartContainerd() (*Containerd, error) {
+	config := filepath.Join(b.Dir, "containerd.toml")
+	text := fmt.Sprintf("version = 2\nroot = %q\nstate = \"/run/containerd-test\"\ndisabled_plugins = [\"io.containerd.grpc.v1.cri\"]\n"+
+		"[grpc]\n  address = \"/run/containerd-test.sock\"\n[ttrpc]\n  address = \"/run/containerd-test.sock.ttrpc\"\n", filepath.Join(b.Dir, "containerd"))
+	if err := os.WriteFile(config, []byte(text), 0o644); err != nil {
+		return nil, err
+	}
+	e := &Containerd{Box: b}
+	var err error
+	e.d, err = b.startDaemon("containerd", []string{"/usr/bin/containerd", "--config", config}, e.Args("version"))
+	return e, err
+}
+
+// Args is a ctr command line. The namespace is the box's tag, which makes it part of the cgroup paths.
+func (e *Containerd) Args(args ...string) []string {
+	return append([]string{"/usr/bin/ctr", "--address", "/run/containerd-test.sock", "--namespace", e.Box.Tag}, args...)
+}
+
+// RunArgs is a ctr command line that runs command in image under p.
+func (e *Containerd) RunArgs(p Peer, flags []string, image, id string, command ...string) []string {
+	args := e.Args("run", "--runtime", "io.containerd.runc.v2", "--runc-binary", p.Path, "--runc-root", "/run/ctr-"+p.Name)
+	return append(append(append(args, flags...), image, id), command...)
+}
+
+// Do runs ctr.
+func (e *Containerd) Do(t testing.TB, args ...string) Result {
+	t.Helper()
+	return e.Box.Run(t, Cmd{Args: e.Args(args...)})
+}
+
+// Must runs ctr and wants success.
+func (e *Containerd) Must(t testing.TB, args ...string) string {
+	t.Helper()
+	return e.Box.MustRun(t, e.Args(args...)...)
+}
+
+// Import imports an image that docker save could have written.
+func (e *Containerd) Import(archive string) error {
+	args := e.Args("images", "import", archive)
+	return run(exec.Command(args[0], args[1:]...))
+}
+
+// Stop ends containerd.
+func (e *Containerd) Stop() error { return e.d.stop() }
