@@ -62,14 +62,14 @@ func (a *app) runContainer(ctx context.Context, args []string) error {
 		return c.WritePidFile(f.pidFile)
 	}()
 	if err != nil {
-		return errors.Join(err, rt.Delete(ctx, id, true))
+		return errors.Join(err, c.Delete(ctx))
 	}
 	if *detach {
 		return nil
 	}
 	status, err := supervise(c.Init(), signals, term)
 	if !*keep {
-		if derr := rt.Delete(ctx, id, true); derr != nil {
+		if derr := c.Delete(ctx); derr != nil {
 			err = errors.Join(err, derr)
 		}
 	}
@@ -249,7 +249,11 @@ func (f *execFlags) process(c *container.Container, args []string) (*specs.Proce
 	if len(args) == 0 {
 		return nil, errors.New("exec takes a command or --process")
 	}
-	p = *c.State().Process
+	own, err := c.Process()
+	if err != nil {
+		return nil, err
+	}
+	p = *own
 	p.Args, p.Terminal, p.ConsoleSize = args, f.tty, nil
 	p.Env = append(append([]string(nil), p.Env...), f.env...)
 	if f.cwd != "" {

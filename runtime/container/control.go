@@ -68,7 +68,11 @@ func (c *Container) Update(r *specs.LinuxResources) error {
 	if status == StatusStopped {
 		return fmt.Errorf("update container %q: %w", c.id, ErrNotRunning)
 	}
-	g, err := c.mustGroup()
+	d, err := c.details()
+	if err != nil {
+		return err
+	}
+	g, err := c.groupWithResources()
 	if err != nil {
 		return err
 	}
@@ -76,7 +80,11 @@ func (c *Container) Update(r *specs.LinuxResources) error {
 		return err
 	}
 	state := g.State()
-	c.state.Cgroup = &state
+	d.Cgroup = &state
+	if err := writeDetail(c.dir, d); err != nil {
+		return err
+	}
+	c.state.Cgroup = cgroupPaths(&state)
 	return writeState(c.dir, c.state)
 }
 

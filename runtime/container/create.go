@@ -171,12 +171,18 @@ func (cr *creation) judge(ctx context.Context) error {
 	for _, n := range policy.Notes {
 		cr.rt.opts.Warn(n.String())
 	}
+	h := cr.spec.Hooks
 	cr.c.state = &State{
 		Version: stateVersion, OCIVersion: specs.Version, ID: cr.o.ID, Bundle: cr.bundle.Name(), Rootfs: cr.root.Path,
-		Created: time.Now().UTC(), Annotations: cr.spec.Annotations, Hooks: cr.spec.Hooks,
-		OwnPID: cr.ns.own[specs.PIDNamespace], UserNS: cr.ns.own[specs.UserNamespace] || cr.ns.joined[specs.UserNamespace] != nil,
-		Process: cr.spec.Process, Policy: policy, ResolvConf: cr.resolvConf(),
+		Created: time.Now().UTC(), Annotations: cr.spec.Annotations,
+		OwnPID:  cr.ns.own[specs.PIDNamespace],
+		UserNS:  cr.ns.own[specs.UserNamespace] || cr.ns.joined[specs.UserNamespace] != nil,
+		TimeNS:  cr.ns.own[specs.TimeNamespace] || cr.ns.joined[specs.TimeNamespace] != nil,
+		Network: policy.Network.Mode, ResolvConf: cr.resolvConf(),
+		HasHooks: h != nil && len(h.StartContainer)+len(h.Poststart)+len(h.Poststop) > 0,
+		Profile:  policy.Profile.Name, PolicyHash: policy.Hash,
 	}
+	cr.c.detail = &Detail{Process: cr.spec.Process, Hooks: h, Policy: policy}
 	return nil
 }
 
@@ -205,8 +211,7 @@ func (cr *creation) acquireCgroup(context.Context) error {
 		return err
 	}
 	// Before the first directory exists: a crash from here on leaves a state that tells where to clean.
-	state := cfg.State
-	cr.c.state.Cgroup = &state
+	cr.c.state.Cgroup = cgroupPaths(&cfg.State)
 	if err := writeState(cr.c.dir, cr.c.state); err != nil {
 		return err
 	}
@@ -249,8 +254,10 @@ func (cr *creation) spawn(context.Context) error {
 	defer child.Close()
 	in.SyncFD = don.Add(child)
 	program := initproc.PlanCreate(in)
-	cr.c.state.StartTable = program.StartTable()
-	cr.c.state.StartTable.Attached = cr.attached()
+	cr.c.attached = cr.attached()
+	if !cr.c.attached {
+		cr.c.detail.StartTable = program.StartTable()
+	}
 	so := &initproc.SpawnOptions{
 		Donation: don, CloneFlags: cr.ns.clone, PIDNamespace: cr.ns.pid, UIDMappings: cr.ns.uid, GIDMappings: cr.ns.gid,
 	}
@@ -309,7 +316,8 @@ func (cr *creation) place() error {
 		return err
 	}
 	state := group.State()
-	cr.c.state.Cgroup = &state
+	cr.c.state.Cgroup = cgroupPaths(&state)
+	cr.c.detail.Cgroup = &state
 	if adj := cr.spec.Process.OOMScoreAdj; adj != nil {
 		return writeOOMScore(cr.c.child.PID, *adj)
 	}
@@ -362,6 +370,10 @@ func (cr *creation) ready(context.Context) error {
 	}
 	if err := kid.Go(); err != nil {
 		return fmt.Errorf("init: %w", err)
+	}
+	// Beside the child's last steps. A crash before this point leaves a state that delete can work with.
+	if err := writeDetail(cr.c.dir, cr.c.detail); err != nil {
+		return err
 	}
 	if err := kid.WaitReady(); err != nil {
 		return explainExec(fmt.Errorf("init: %w", err), cr.spec.Process.Args)

@@ -10,6 +10,15 @@ import (
 	"golang.org/x/sys/unix"
 )
 
+// Delete is Runtime.Delete for a container that this process has created and still holds.
+func (c *Container) Delete(ctx context.Context) error {
+	if err := c.lock(); err != nil {
+		return err
+	}
+	defer c.unlock()
+	return c.delete(ctx, true)
+}
+
 // Delete removes a container that has stopped, or that was created and never started. With force it first ends one that
 // runs, cleans up whatever a crash left, and a container that does not exist is no error.
 func (r *Runtime) Delete(ctx context.Context, id string, force bool) error {
@@ -54,15 +63,25 @@ func (c *Container) delete(ctx context.Context, force bool) error {
 	if err := c.destroyCgroup(); err != nil {
 		return err
 	}
-	if c.state.Hooks != nil {
-		// Failures of poststop hooks are logged and nothing more. Source: runtime-spec 1.3.0, runtime.md, step 13.
-		for i := range c.state.Hooks.Poststop {
-			if err := runHook(ctx, &c.state.Hooks.Poststop[i], c.ociState(StatusStopped)); err != nil {
-				c.rt.opts.Warn(fmt.Sprintf("hooks.poststop[%d] (%s): %v", i, c.state.Hooks.Poststop[i].Path, err))
-			}
-		}
+	if c.state.HasHooks {
+		c.runPoststop(ctx)
 	}
 	return c.removeState()
+}
+
+// runPoststop runs the poststop hooks. Their failures are logged and nothing more.
+// Source: runtime-spec 1.3.0, runtime.md "Lifecycle", step 13.
+func (c *Container) runPoststop(ctx context.Context) {
+	d, err := c.details()
+	if err != nil {
+		c.rt.opts.Warn(fmt.Sprintf("hooks.poststop: %v", err))
+		return
+	}
+	for i := range d.Hooks.Poststop {
+		if err := runHook(ctx, &d.Hooks.Poststop[i], c.ociState(StatusStopped)); err != nil {
+			c.rt.opts.Warn(fmt.Sprintf("hooks.poststop[%d] (%s): %v", i, d.Hooks.Poststop[i].Path, err))
+		}
+	}
 }
 
 func (c *Container) destroyCgroup() error {
@@ -78,7 +97,7 @@ func (c *Container) destroyCgroup() error {
 
 // removeState removes the state directory, by handle; it never has sub-directories.
 func (c *Container) removeState() error {
-	for _, name := range []string{startSocket, stateFile} {
+	for _, name := range []string{startSocket, detailFile, stateFile} {
 		if err := unix.Unlinkat(int(c.dir.Fd()), name, 0); err != nil && !errors.Is(err, unix.ENOENT) {
 			return fmt.Errorf("remove %s of container %q: %w", name, c.id, err)
 		}

@@ -85,7 +85,11 @@ func (c *Container) Exec(ctx context.Context, o *ExecOptions) (*Process, error) 
 		return nil, fmt.Errorf("cannot exec in a stopped container: %w", err)
 	}
 	defer pidfd.Close()
-	process, notes, err := profiles.PlanProcess(o.Process, c.state.Policy.Profile)
+	d, err := c.details()
+	if err != nil {
+		return nil, err
+	}
+	process, notes, err := profiles.PlanProcess(o.Process, d.Policy.Profile)
 	if err != nil {
 		return nil, err
 	}
@@ -140,7 +144,7 @@ func (c *Container) spawnExec(o *ExecOptions, process *specs.Process, pidfd *os.
 	if err != nil {
 		return nil, err
 	}
-	c.state.Policy.apply(&plan)
+	c.detail.Policy.apply(&plan)
 	don := &initproc.Donation{}
 	for _, f := range []*os.File{o.Stdin, o.Stdout, o.Stderr} {
 		if f == nil {

@@ -125,8 +125,12 @@ func (cr *creation) networkNamespace() (ns *os.File, own bool, err error) {
 
 // finalizeNetwork lets the rules know the links and name servers that the engine has attached since create.
 func (c *Container) finalizeNetwork() error {
-	if !c.state.Policy.Network.Filtered() || c.state.Policy.Network.Mode != netns.ModeEngine {
+	if c.state.Network != netns.ModeEngine {
 		return nil
+	}
+	d, err := c.details()
+	if err != nil {
+		return err
 	}
 	ns, err := openNamespace("/proc/"+strconv.Itoa(c.state.InitPID)+"/ns/net", unix.CLONE_NEWNET)
 	if err != nil {
@@ -137,7 +141,7 @@ func (c *Container) finalizeNetwork() error {
 	if err != nil {
 		return err
 	}
-	rules, err := netns.PlanRules(c.state.Policy.Network)
+	rules, err := netns.PlanRules(d.Policy.Network)
 	if err != nil {
 		return err
 	}

@@ -7,6 +7,8 @@ import (
 	"path/filepath"
 	"sort"
 
+	"github.com/opencontainers/cgroups"
+	specs "github.com/opencontainers/runtime-spec/specs-go"
 	"golang.org/x/sys/unix"
 
 	"github.com/agentsafe/agentsafe/profiles"
@@ -62,8 +64,12 @@ type Container struct {
 	dir   *os.File
 	id    string
 	state *State
-	group *cgroup.Group
+	// detail is read when it is first needed, see details.
+	detail *Detail
+	group  *cgroup.Group
 	child *initproc.Child // of the creating process alone
+	// attached says that this process holds the child's socket, because there is no start socket.
+	attached bool
 }
 
 // ID returns the container's id.
@@ -187,15 +193,62 @@ func (r *Runtime) List() ([]string, error) {
 	return ids, nil
 }
 
-// cgroupGroup returns the container's cgroup, nil if it has none.
+// details reads detail.json once.
+func (c *Container) details() (*Detail, error) {
+	if c.detail == nil {
+		var d Detail
+		if err := loadJSON(c.dir, detailFile, &d); err != nil {
+			return nil, fmt.Errorf("load container %q: %w", c.id, err)
+		}
+		c.detail = &d
+	}
+	return c.detail, nil
+}
+
+// Process returns what an exec inherits from: the container's first process after hardening.
+func (c *Container) Process() (*specs.Process, error) {
+	d, err := c.details()
+	if err != nil {
+		return nil, err
+	}
+	return d.Process, nil
+}
+
+// cgroupGroup returns the container's cgroup, nil if it has none. It knows the resources in force only if it was made
+// by this process; Update asks groupWithResources.
 func (c *Container) cgroupGroup() (*cgroup.Group, error) {
-	if c.group != nil || c.state == nil || c.state.Cgroup == nil {
+	p := &c.state.Cgroup
+	if c.group != nil || c.state == nil || p.Driver == "" {
 		return c.group, nil
 	}
-	g, err := cgroup.Load(*c.state.Cgroup)
+	if p.Driver == cgroup.DriverSystemd {
+		return c.groupWithResources()
+	}
+	g, err := cgroup.Load(cgroup.State{
+		Driver: p.Driver, Unified: p.Unified, Paths: p.Paths, Late: p.Late,
+		Cgroup: &cgroups.Cgroup{Resources: &cgroups.Resources{}},
+	})
 	if err != nil {
 		return nil, fmt.Errorf("load cgroup of container %q: %w", c.id, err)
 	}
 	c.group = g
 	return g, nil
+}
+
+func (c *Container) groupWithResources() (*cgroup.Group, error) {
+	d, err := c.details()
+	if err != nil {
+		return nil, err
+	}
+	if d.Cgroup == nil {
+		return nil, errNoCgroup
+	}
+	if c.group, err = cgroup.Load(*d.Cgroup); err != nil {
+		return nil, fmt.Errorf("load cgroup of container %q: %w", c.id, err)
+	}
+	return c.group, nil
+}
+
+func cgroupPaths(s *cgroup.State) CgroupPaths {
+	return CgroupPaths{Driver: s.Driver, Unified: s.Unified, Paths: s.Paths, Late: s.Late}
 }

@@ -19,52 +19,60 @@ func (c *Container) Start(ctx context.Context) error {
 		return err
 	}
 	defer c.unlock()
-	if c.child == nil || !c.attached() {
-		if err := c.reload(); err != nil {
+	if !c.attached {
+		if err := c.checkStart(); err != nil {
 			return err
-		}
-		status, err := c.Status()
-		if err != nil {
-			return err
-		}
-		switch status {
-		case StatusCreated:
-		case StatusStopped:
-			return fmt.Errorf("cannot start a container that has stopped: %w", ErrNotRunning)
-		default:
-			return fmt.Errorf("cannot start an already running container: %w", ErrRunning)
 		}
 	}
 	if err := c.beforeStart(ctx); err != nil {
 		return err
 	}
 	if err := c.release(); err != nil {
-		return explainExec(err, c.state.Process.Args)
-	}
-	c.state.Started = true
-	if err := writeState(c.dir, c.state); err != nil {
 		return err
 	}
 	unix.Unlinkat(int(c.dir.Fd()), startSocket, 0) //nolint:errcheck // an attached container has none
 	return c.afterStart(ctx)
 }
 
-// attached reports whether this process holds the child's socket, because the container was made without a start socket.
-func (c *Container) attached() bool { return c.state.StartTable != nil && c.state.StartTable.Attached }
+// checkStart makes sure that the container still waits, now that nobody else can start or delete it.
+func (c *Container) checkStart() error {
+	if err := c.reload(); err != nil {
+		return err
+	}
+	status, err := c.Status()
+	switch {
+	case err != nil:
+		return err
+	case status == StatusStopped:
+		return fmt.Errorf("cannot start a container that has stopped: %w", ErrNotRunning)
+	case status != StatusCreated:
+		return fmt.Errorf("cannot start an already running container: %w", ErrRunning)
+	}
+	return nil
+}
 
 // release lets init execute the program.
 func (c *Container) release() error {
-	if c.attached() {
+	if c.attached {
 		if err := c.child.Go(); err != nil {
 			return err
 		}
-		return c.child.WaitExec()
+		err := c.child.WaitExec()
+		if err == nil {
+			// What only a later exec or update will read need not keep the program from starting.
+			err = writeDetail(c.dir, c.detail)
+		}
+		return explainExec(err, c.detail.Process.Args)
 	}
-	err := initproc.Start(c.dir, startSocket, c.state.StartTable)
+	d, err := c.details()
+	if err != nil {
+		return err
+	}
+	err = initproc.Start(c.dir, startSocket, d.StartTable)
 	if errors.Is(err, initproc.ErrNotWaiting) {
 		return fmt.Errorf("cannot start an already running container: %w", ErrRunning)
 	}
-	return err
+	return explainExec(err, d.Process.Args)
 }
 
 // beforeStart finalises what engines finish between create and start: the network; then it runs the startContainer
@@ -73,25 +81,32 @@ func (c *Container) beforeStart(ctx context.Context) error {
 	if err := c.finalizeNetwork(); err != nil {
 		return err
 	}
-	if c.state.Hooks == nil || len(c.state.Hooks.StartContainer) == 0 {
+	if !c.state.HasHooks {
 		return nil
+	}
+	d, err := c.details()
+	if err != nil || len(d.Hooks.StartContainer) == 0 {
+		return err
 	}
 	pidfd, err := c.pidfd()
 	if err != nil {
 		return err
 	}
 	defer pidfd.Close()
-	return runHooksInside(ctx, "startContainer", c.state.Hooks.StartContainer, c.ociState(StatusCreated), pidfd)
+	return runHooksInside(ctx, "startContainer", d.Hooks.StartContainer, c.ociState(StatusCreated), pidfd)
 }
 
 // afterStart runs the poststart hooks. A failing one stops the container and is an error.
 // Source: runtime-spec 1.3.0, runtime.md "Lifecycle", step 10.
 func (c *Container) afterStart(ctx context.Context) error {
-	if c.state.Hooks == nil {
+	if !c.state.HasHooks {
 		return nil
 	}
-	err := runHooks(ctx, "poststart", c.state.Hooks.Poststart, c.ociState(StatusRunning))
+	d, err := c.details()
 	if err != nil {
+		return err
+	}
+	if err = runHooks(ctx, "poststart", d.Hooks.Poststart, c.ociState(StatusRunning)); err != nil {
 		if kerr := c.killAll(ctx); kerr != nil {
 			c.rt.opts.Warn(fmt.Sprintf("stop container %q after its poststart hook failed: %v", c.id, kerr))
 		}

@@ -21,6 +21,7 @@ const stateVersion = 1
 
 const (
 	stateFile   = "state.json"
+	detailFile  = "detail.json"
 	startSocket = "start.sock"
 )
 
@@ -36,7 +37,8 @@ const (
 	StatusStopped  Status = "stopped"
 )
 
-// State is what state.json keeps of a container, enough to manage it from another process.
+// State is what state.json keeps of a container: enough to find, signal and remove it. It is read for every operation,
+// so its types stay flat: encoding/json builds an encoder for every type that is reachable, used or not.
 type State struct {
 	Version     int               `json:"version"`
 	OCIVersion  string            `json:"ociVersion"`
@@ -45,24 +47,44 @@ type State struct {
 	Rootfs      string            `json:"rootfs"`
 	Created     time.Time         `json:"created"`
 	Annotations map[string]string `json:"annotations,omitempty"`
-	Hooks       *specs.Hooks      `json:"hooks,omitempty"`
 	// InitPID is 0 until there is an init; InitStart is its start time in clock ticks, so that a pid that was given to
 	// another process is not mistaken for it.
 	InitPID   int    `json:"initPid"`
 	InitStart uint64 `json:"initStart"`
-	// OwnPID, OwnNet say that the container has a namespace of its own.
-	OwnPID  bool          `json:"ownPid"`
-	UserNS  bool          `json:"userns"`
-	TimeNS  bool          `json:"timens"`
-	Cgroup  *cgroup.State `json:"cgroup,omitempty"`
-	Started bool          `json:"started"`
+	// OwnPID, UserNS and TimeNS say that the container has a namespace other than the host's.
+	OwnPID bool `json:"ownPid"`
+	UserNS bool `json:"userns"`
+	TimeNS bool `json:"timens"`
+	// Cgroup is where the container's cgroups are.
+	Cgroup CgroupPaths `json:"cgroup"`
+	// Network is the mode of the network policy; ResolvConf the host's file that the engine mounts on
+	// /etc/resolv.conf.
+	Network    netns.Mode `json:"network"`
+	ResolvConf string     `json:"resolvConf,omitempty"`
+	// HasHooks says that Detail lists hooks that run after create.
+	HasHooks bool `json:"hasHooks,omitempty"`
+	// Profile and PolicyHash name the policy in force.
+	Profile    string `json:"profile"`
+	PolicyHash string `json:"policyHash"`
+}
+
+// CgroupPaths is cgroup.State without the resources in force.
+type CgroupPaths struct {
+	Driver  string            `json:"driver"`
+	Unified bool              `json:"unified"`
+	Paths   map[string]string `json:"paths"`
+	Late    map[string]string `json:"late,omitempty"`
+}
+
+// Detail is what detail.json keeps: what exec, update and the later hooks need.
+type Detail struct {
+	// Process is what an exec inherits from: the first process after hardening.
+	Process *specs.Process `json:"process"`
+	Hooks   *specs.Hooks   `json:"hooks,omitempty"`
+	Policy  *Policy        `json:"policy"`
+	Cgroup  *cgroup.State  `json:"cgroup"`
 	// StartTable names init's operations behind the start point.
 	StartTable *initproc.Table `json:"startTable,omitempty"`
-	// Process is what an exec inherits from: the first process after hardening.
-	Process *specs.Process `json:"process,omitempty"`
-	Policy  *Policy        `json:"policy,omitempty"`
-	// ResolvConf is the host's file that the engine mounts on /etc/resolv.conf.
-	ResolvConf string `json:"resolvConf,omitempty"`
 }
 
 // Policy is the compiled policy of a container, as exec and start need it.
@@ -83,6 +105,14 @@ func writeState(dir *os.File, s *State) error {
 		return fmt.Errorf("encode state: %w", err)
 	}
 	return writeFileAt(dir, stateFile, data, 0o600)
+}
+
+func writeDetail(dir *os.File, d *Detail) error {
+	data, err := json.Marshal(d)
+	if err != nil {
+		return fmt.Errorf("encode detail of state: %w", err)
+	}
+	return writeFileAt(dir, detailFile, data, 0o600)
 }
 
 // writeFileAt replaces a file atomically: a reader sees the old or the new content, a crash leaves one of them.

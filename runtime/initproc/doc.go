@@ -14,8 +14,7 @@
 //     created container that waits for start costs some pages, and the child is up in a fraction of a millisecond
 //     (measured: 0.4 ms from clone to the first step, against 2 ms of a re-executed Go binary);
 //   - the runtime's own binary is not mapped in the container: /proc/PID/exe is the sealed memfd (CVE-2019-5736);
-//   - the child looks nothing up in the image but mount points, by openat2 beneath the root's descriptor;
-//   - every step can be made to fail or be cut off in a test ([Program.Cut]).
+//   - the child looks nothing up in the image but mount points, by openat2 beneath the root's descriptor.
 //
 // # The machine
 //

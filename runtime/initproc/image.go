@@ -1,7 +1,6 @@
 package initproc
 
 import (
-	"bytes"
 	"encoding/binary"
 	"errors"
 	"fmt"
@@ -20,108 +19,110 @@ const (
 	rwBase    = 0x40000000 // cells and buffers, rw-; REPORT in vm_*.s
 	roMax     = rwBase - roBase
 
-	pageBytes   = 4096
-	imageAlign  = 0x10000 // the largest page size of arm64
 	headerBytes = 64 + 4*56
+
+	flagExec, flagWrite, flagRead = 1, 2, 4 // PF_X, PF_W, PF_R
 )
 
 var errNoInterpreter = errors.New("no interpreter for this architecture")
 
-// image builds the executable: the interpreter, then p's table and data.
-func (p *Program) image() ([]byte, error) {
+// segment is a part of the image: where it is mapped, and what is in it.
+type segment struct {
+	base  uint64
+	flags uint32
+	data  [][]byte
+}
+
+func (s *segment) size() int {
+	n := 0
+	for _, d := range s.data {
+		n += len(d)
+	}
+	return n
+}
+
+// segments lays the executable out: the interpreter, then p's table and data.
+func (p *Program) segments() ([]segment, error) {
 	code := interpreterCode()
 	if code == nil {
 		return nil, errNoInterpreter
 	}
-	table, err := p.encode()
-	if err != nil {
+	if err := p.link(); err != nil {
 		return nil, err
 	}
 	if len(p.ro) > roMax {
 		return nil, fmt.Errorf("init program of %d bytes: %w", len(p.ro), unix.E2BIG)
 	}
-	// File offset and address must be congruent modulo the page size: each part starts on a page of its own.
-	align := os.Getpagesize()
-	parts := []struct {
-		base  uint64
-		flags uint32
-		data  []byte
-	}{
-		{codeBase, 5, nil},
-		{tableBase, 4, table},
-		{roBase, 4, p.ro},
-		{rwBase, 6, p.rw},
+	head := make([]byte, headerBytes)
+	parts := []segment{
+		{codeBase, flagRead | flagExec, [][]byte{head, code}},
+		{tableBase, flagRead, [][]byte{p.table}},
+		{roBase, flagRead, [][]byte{p.ro}},
+		{rwBase, flagRead | flagWrite, [][]byte{p.rw}},
 	}
-	var head bytes.Buffer
-	head.Grow(headerBytes)
-	writeELFHeader(&head)
-	offset := 0
-	size := 0
+	putELFHeader(head)
+	align, offset := os.Getpagesize(), 0
 	for i := range parts {
-		length := len(parts[i].data)
-		if i == 0 {
-			length = headerBytes + len(code)
-		}
-		for _, v := range []any{
-			uint32(1), parts[i].flags, uint64(offset), parts[i].base, parts[i].base,
-			uint64(length), uint64(length), uint64(align),
-		} {
-			writeValue(&head, v)
-		}
-		size = offset + length
-		offset = roundUp(size, align)
+		size := uint64(parts[i].size()) //nolint:gosec // not negative
+		b := head[64+56*i:]
+		put32, put64 := binary.NativeEndian.PutUint32, binary.NativeEndian.PutUint64
+		put32(b, 1) // PT_LOAD
+		put32(b[4:], parts[i].flags)
+		put64(b[8:], uint64(offset)) //nolint:gosec // not negative
+		put64(b[16:], parts[i].base)
+		put64(b[24:], parts[i].base)
+		put64(b[32:], size)
+		put64(b[40:], size)
+		put64(b[48:], uint64(align)) //nolint:gosec // not negative
+		// File offset and address must be congruent modulo the page size: each part starts on a page of its own.
+		offset = roundUp(offset+int(size), align) //nolint:gosec // bounded above
 	}
-	out := make([]byte, size)
-	copy(out, head.Bytes())
-	copy(out[headerBytes:], code)
-	at := roundUp(headerBytes+len(code), align)
-	for _, part := range parts[1:] {
-		copy(out[at:], part.data)
-		at = roundUp(at+len(part.data), align)
+	return parts, nil
+}
+
+// writeImage writes the executable to f.
+func (p *Program) writeImage(f *os.File) error {
+	parts, err := p.segments()
+	if err != nil {
+		return err
 	}
-	return out, nil
+	align, offset := os.Getpagesize(), 0
+	for _, part := range parts {
+		at := int64(offset)
+		for _, d := range part.data {
+			if _, err := f.WriteAt(d, at); err != nil {
+				return fmt.Errorf("write init program: %w", err)
+			}
+			at += int64(len(d))
+		}
+		offset = roundUp(int(at), align)
+	}
+	return nil
 }
 
 func roundUp(n, to int) int { return (n + to - 1) / to * to }
 
-func writeELFHeader(b *bytes.Buffer) {
+func putELFHeader(b []byte) {
 	machine := uint16(62) // EM_X86_64
 	if runtime.GOARCH == "arm64" {
 		machine = 183 // EM_AARCH64
 	}
-	b.WriteString("\x7fELF\x02\x01\x01\x00\x00\x00\x00\x00\x00\x00\x00\x00")
-	for _, v := range []any{
-		uint16(2), machine, uint32(1), // ET_EXEC, machine, EV_CURRENT
-		uint64(codeBase + headerBytes), uint64(64), uint64(0), // entry, program headers, sections
-		uint32(0), uint16(64), uint16(56), uint16(4), // flags, header sizes, count
-		uint16(64), uint16(0), uint16(0), // no sections
-	} {
-		writeValue(b, v)
-	}
-}
-
-func writeValue(b *bytes.Buffer, v any) {
-	var w [8]byte
-	switch n := v.(type) {
-	case uint16:
-		binary.NativeEndian.PutUint16(w[:], n)
-		b.Write(w[:2])
-	case uint32:
-		binary.NativeEndian.PutUint32(w[:], n)
-		b.Write(w[:4])
-	case uint64:
-		binary.NativeEndian.PutUint64(w[:], n)
-		b.Write(w[:8])
-	}
+	put16, put32, put64 := binary.NativeEndian.PutUint16, binary.NativeEndian.PutUint32, binary.NativeEndian.PutUint64
+	copy(b, "\x7fELF\x02\x01\x01")
+	put16(b[16:], 2) // ET_EXEC
+	put16(b[18:], machine)
+	put32(b[20:], 1)                    // EV_CURRENT
+	put64(b[24:], codeBase+headerBytes) // entry
+	put64(b[32:], 64)                   // program headers
+	put16(b[52:], 64)                   // size of this header
+	put16(b[54:], 56)                   // size of a program header
+	put16(b[56:], 4)                    // number of them
+	put16(b[58:], 64)                   // size of a section header, of which there is none
 }
 
 // seal writes the image into a memfd that nobody, root in the container included, can change any more: what
 // /proc/PID/exe of init leads to (CVE-2019-5736, TestAttack_CVE_2019_5736). The caller owns the file.
 func (p *Program) seal(minFD int) (*os.File, error) {
-	img, err := p.image()
-	if err != nil {
-		return nil, err
-	}
 	// vm.memfd_noexec=1 makes memfds non-executable unless MFD_EXEC is given, which Linux < 6.3 answers with EINVAL.
 	const mfdExec = 0x10
 	fd, err := unix.MemfdCreate("agentsafe-init", unix.MFD_CLOEXEC|unix.MFD_ALLOW_SEALING|mfdExec)
@@ -132,9 +133,9 @@ func (p *Program) seal(minFD int) (*os.File, error) {
 		return nil, fmt.Errorf("create memfd for init: %w", err)
 	}
 	f := os.NewFile(uintptr(fd), "agentsafe-init")
-	if _, err := f.Write(img); err != nil {
+	if err := p.writeImage(f); err != nil {
 		f.Close()
-		return nil, fmt.Errorf("write init program: %w", err)
+		return nil, err
 	}
 	seals := unix.F_SEAL_SEAL | unix.F_SEAL_SHRINK | unix.F_SEAL_GROW | unix.F_SEAL_WRITE
 	if _, err := unix.FcntlInt(f.Fd(), unix.F_ADD_SEALS, seals); err != nil {

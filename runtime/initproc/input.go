@@ -117,12 +117,12 @@ type Create struct {
 	ReadonlyPaths  []string
 	ReadonlyRoot   bool
 	// Sealed are mounts that become read-only when everything below them is in place.
-	Sealed []string
-	NoPivot        bool
-	Hostname       string
-	Domainname     string
-	Sysctls        []Sysctl
-	Keyring        string // name of the new session keyring; "" keeps the caller's
+	Sealed     []string
+	NoPivot    bool
+	Hostname   string
+	Domainname string
+	Sysctls    []Sysctl
+	Keyring    string // name of the new session keyring; "" keeps the caller's
 	// HookPoint stops the child before pivot_root until the host has run its hooks.
 	HookPoint bool
 }

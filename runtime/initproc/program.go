@@ -8,19 +8,44 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// op is one system call, or one check of memory, of a Program. Its encoding is what vm_*.s reads.
-type op struct {
-	step string // the row of the table of steps that it belongs to
-	what string // what a person calls it, for errors: "mount /proc"
-	nr   int64  // system call number; opCheck compares memory instead
-	args [6]Arg
-	dst  Cell // where the result goes, as 32 bits; 0 is nowhere
-
-	want      int64 // with flagExpect: the only good result
-	flags     uint8
-	ok, other *Label // where to go next; nil is the op that follows
-	tolerate  [8]uint8
+// Program is an ordered table of system calls that a child performs between clone and execve. It is data: it can be
+// printed and compared. Use newProgram; the zero value has no report cell.
+//
+// Operations are encoded as they are appended, in the form that vm_*.s reads: the table of a container has some 500, and
+// a process that lives for ten milliseconds pays for every page that it touches.
+type Program struct {
+	table []byte // opBytes each
+	meta  []opMeta
+	ro    []byte
+	rw    []byte
+	step  string
+	strs  map[string]Arg
 }
+
+// opMeta is what the child does not need of an operation.
+type opMeta struct {
+	step, what string // row of the table of steps; what a person calls it, for errors: "mount /proc"
+	ok, other  *Label // where to go next; nil is the op that follows
+}
+
+// op is one operation that was appended: a system call, or a check of memory (opCheck).
+type op struct {
+	p *Program
+	i int
+}
+
+// Offsets in an encoded operation.
+const (
+	offNumber   = 0  // int64
+	offArgs     = 8  // 6 x uint64
+	offDst      = 56 // address for the result as 32 bits; 0 is nowhere
+	offCells    = 64 // bit n: argument n is the address of a cell
+	offFlags    = 65
+	offOK       = 68 // index of the next operation
+	offOther    = 72 // index after a tolerated error or an unexpected result
+	offWant     = 80 // with flagExpect: the only good result
+	offTolerate = 88 // up to 8 errnos
+)
 
 const (
 	opBytes    = 96
@@ -51,42 +76,20 @@ type Cell uint32
 // Label is a place in a program that an op can go on at.
 type Label struct{ at int }
 
-// Program is an ordered table of system calls that a child performs between clone and execve. It is data: it can be
-// printed, compared and cut short. Use newProgram; the zero value has no report cell.
-type Program struct {
-	ops  []op
-	ro   []byte
-	rw   []byte
-	step string
-	strs map[string]Arg
-}
-
 // reportCell holds the descriptor that failures are written to; its place is fixed, see vm_*.s.
 const reportCell Cell = 16
 
 func newProgram(report int) *Program {
+	const usual = 640
 	p := &Program{
-		ops:  make([]op, 0, 256),
-		ro:   make([]byte, 0, 16<<10),
-		rw:   make([]byte, 24, 4<<10),
-		strs: make(map[string]Arg, 128),
+		table: make([]byte, 0, usual*opBytes),
+		meta:  make([]opMeta, 0, usual),
+		ro:    make([]byte, 0, 24<<10),
+		rw:    make([]byte, 24, 8<<10),
+		strs:  make(map[string]Arg, 128),
 	}
 	binary.NativeEndian.PutUint32(p.rw[reportCell:], uint32(report))
 	return p
-}
-
-// Len is the number of operations; a fault can be injected before each of them.
-func (p *Program) Len() int { return len(p.ops) }
-
-// Cut returns a copy of p that ends, with a report of errno, before operation n: the child fails exactly there. It
-// is what crash injection uses.
-func (p *Program) Cut(n int, errno unix.Errno) *Program {
-	cut := *p
-	cut.ops = append([]op(nil), p.ops...)
-	cut.ops[n] = op{step: p.ops[n].step, what: p.ops[n].what + " (injected fault)", nr: opCheck, args: [6]Arg{
-		cut.scratch(8), imm(0), imm(1), imm(int(errno)),
-	}}
-	return &cut
 }
 
 func imm(v int) Arg { return Arg{value: uint64(v)} } //nolint:gosec // the kernel takes the bits
@@ -172,94 +175,98 @@ func align8(b []byte) []byte {
 func (p *Program) begin(step string) { p.step = step }
 
 // here returns a label of the next operation.
-func (p *Program) here() *Label { return &Label{at: len(p.ops)} }
+func (p *Program) here() *Label { return &Label{at: len(p.meta)} }
 
 // place puts a label that was handed out before at the next operation.
-func (p *Program) place(l *Label) { l.at = len(p.ops) }
+func (p *Program) place(l *Label) { l.at = len(p.meta) }
 
 // call appends a system call; what names it in errors.
-func (p *Program) call(what string, nr uintptr, args ...Arg) *op {
-	o := op{step: p.step, what: what, nr: int64(nr)} //nolint:gosec // numbers are small
-	copy(o.args[:], args)
-	p.ops = append(p.ops, o)
-	return &p.ops[len(p.ops)-1]
+func (p *Program) call(what string, nr uintptr, args ...Arg) op {
+	return p.add(what, int64(nr), args) //nolint:gosec // numbers are small
 }
 
 // check appends a comparison: the eight bytes at addr, masked, must equal want, or the child fails with errno.
-func (p *Program) check(what string, addr Arg, mask, want uint64, errno unix.Errno) *op {
-	o := op{step: p.step, what: what, nr: opCheck, args: [6]Arg{addr, imm64(mask), imm64(want), imm(int(errno))}}
-	p.ops = append(p.ops, o)
-	return &p.ops[len(p.ops)-1]
+func (p *Program) check(what string, addr Arg, mask, want uint64, errno unix.Errno) op {
+	return p.add(what, opCheck, []Arg{addr, imm64(mask), imm64(want), imm(int(errno))})
+}
+
+func (p *Program) add(what string, nr int64, args []Arg) op {
+	o := op{p, len(p.meta)}
+	p.meta = append(p.meta, opMeta{step: p.step, what: what})
+	var blank [opBytes]byte
+	p.table = append(p.table, blank[:]...)
+	binary.NativeEndian.PutUint64(o.bytes()[offNumber:], uint64(nr)) //nolint:gosec // the bits
+	for n, a := range args {
+		o.set(n, a)
+	}
+	return o
 }
 
 // jump appends an unconditional jump.
 func (p *Program) jump(to *Label) {
-	zero := p.scratch(8)
-	p.check("continue", zero, 0, 0, 0).ok = to
+	p.check("continue", p.words(0), 0, 0, 0).then(to)
+}
+
+func (o op) bytes() []byte { return o.p.table[o.i*opBytes:][:opBytes] }
+
+// set replaces argument n.
+func (o op) set(n int, a Arg) {
+	b := o.bytes()
+	binary.NativeEndian.PutUint64(b[offArgs+8*n:], a.address())
+	b[offCells] &^= 1 << n
+	if a.kind == argCell {
+		b[offCells] |= 1 << n
+	}
 }
 
 // into stores the result.
-func (o *op) into(c Cell) *op {
-	o.dst = c
+func (o op) into(c Cell) op {
+	binary.NativeEndian.PutUint64(o.bytes()[offDst:], rwBase+uint64(c))
 	return o
 }
 
 // expect makes every result but n a failure (EPROTO).
-func (o *op) expect(n int) *op {
-	o.flags |= flagExpect
-	o.want = int64(n)
+func (o op) expect(n int) op {
+	o.bytes()[offFlags] |= flagExpect
+	binary.NativeEndian.PutUint64(o.bytes()[offWant:], uint64(n)) //nolint:gosec // the bits
 	return o
 }
 
 // orElse goes on at l when one of errnos comes back; with none, on every errno and unexpected result.
-func (o *op) orElse(l *Label, errnos ...unix.Errno) *op {
-	o.other = l
+func (o op) orElse(l *Label, errnos ...unix.Errno) op {
+	o.p.meta[o.i].other = l
+	b := o.bytes()
 	if len(errnos) == 0 {
-		o.flags |= flagJump
-		o.tolerate[0] = anyErrno
+		b[offFlags] |= flagJump
+		b[offTolerate] = anyErrno
 		return o
 	}
 	for i, e := range errnos {
-		o.tolerate[i] = uint8(e) //nolint:gosec // errnos that are listed here are below 134
+		b[offTolerate+i] = uint8(e) //nolint:gosec // errnos that are listed here are below 134
 	}
 	return o
 }
 
 // ignore goes on with the next operation when one of errnos comes back.
-func (o *op) ignore(errnos ...unix.Errno) *op { return o.orElse(nil, errnos...) }
+func (o op) ignore(errnos ...unix.Errno) op { return o.orElse(nil, errnos...) }
 
 // then goes on at l after success.
-func (o *op) then(l *Label) *op {
-	o.ok = l
+func (o op) then(l *Label) op {
+	o.p.meta[o.i].ok = l
 	return o
 }
 
-// encode lays the operations out as vm_*.s reads them.
-func (p *Program) encode() ([]byte, error) {
-	if len(p.ops) > math.MaxUint16 {
-		return nil, fmt.Errorf("encode program: %d operations are more than a container needs: %w", len(p.ops), unix.E2BIG)
+// link writes down where each operation goes on, now that all labels are placed.
+func (p *Program) link() error {
+	if len(p.meta) > math.MaxUint16 {
+		return fmt.Errorf("link program: %d operations are more than a container needs: %w", len(p.meta), unix.E2BIG)
 	}
-	out := make([]byte, len(p.ops)*opBytes)
-	for i := range p.ops {
-		o, b := &p.ops[i], out[i*opBytes:]
-		put := binary.NativeEndian.PutUint64
-		put(b, uint64(o.nr)) //nolint:gosec // the bits
-		for n, a := range o.args {
-			put(b[8+8*n:], a.address())
-			if a.kind == argCell {
-				b[64] |= 1 << n
-			}
-		}
-		if o.dst != 0 {
-			put(b[56:], rwBase+uint64(o.dst))
-		}
-		b[65] = o.flags
-		binary.NativeEndian.PutUint32(b[68:], uint32(o.ok.index(i+1)))    //nolint:gosec // bounded above
-		binary.NativeEndian.PutUint32(b[72:], uint32(o.other.index(i+1))) //nolint:gosec // bounded above
-		put(b[80:], uint64(o.want))                                       //nolint:gosec // the bits
-		copy(b[88:], o.tolerate[:])
+	for i := range p.meta {
+		b := p.table[i*opBytes:]
+		binary.NativeEndian.PutUint32(b[offOK:], uint32(p.meta[i].ok.index(i+1)))       //nolint:gosec // bounded above
+		binary.NativeEndian.PutUint32(b[offOther:], uint32(p.meta[i].other.index(i+1))) //nolint:gosec // bounded above
 	}
-	return out, nil
+	return nil
 }
 
 func (l *Label) index(next int) int {

@@ -33,9 +33,9 @@ func (p *Program) failure(record []byte) *Failure {
 	at := binary.NativeEndian.Uint64(record)
 	errno := binary.NativeEndian.Uint64(record[8:])
 	index := (at - tableBase) / opBytes
-	if errno == 0 || at < tableBase || index >= uint64(len(p.ops)) {
+	if errno == 0 || at < tableBase || index >= uint64(len(p.meta)) {
 		return nil
 	}
-	o := p.ops[index]
-	return &Failure{Index: int(index), Step: o.step, What: o.what, Errno: unix.Errno(errno)}
+	m := p.meta[index]
+	return &Failure{Index: int(index), Step: m.step, What: m.what, Errno: unix.Errno(errno)}
 }

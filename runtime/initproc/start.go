@@ -70,27 +70,25 @@ func Start(dir *os.File, name string, table *Table) error {
 type Table struct {
 	First int      `json:"first"`
 	What  []string `json:"what"`
-	// Attached says that there is no start socket: the creating process holds the child.
-	Attached bool `json:"attached,omitempty"`
 }
 
 // StartTable returns the names of the operations that come after the start point.
 func (p *Program) StartTable() *Table {
-	t := &Table{First: len(p.ops)}
-	for i := len(p.ops) - 1; i >= 0 && p.ops[i].step != "wait for start"; i-- {
+	t := &Table{First: len(p.meta)}
+	for i := len(p.meta) - 1; i >= 0 && p.meta[i].step != "wait for start"; i-- {
 		t.First = i
 	}
-	for _, o := range p.ops[t.First:] {
-		t.What = append(t.What, o.what)
+	for _, m := range p.meta[t.First:] {
+		t.What = append(t.What, m.what)
 	}
 	return t
 }
 
 // program rebuilds as much of a program as failure needs.
 func (t *Table) program() *Program {
-	p := &Program{ops: make([]op, t.First+len(t.What))}
+	p := &Program{meta: make([]opMeta, t.First+len(t.What))}
 	for i, what := range t.What {
-		p.ops[t.First+i] = op{what: what, step: "execute"}
+		p.meta[t.First+i] = opMeta{what: what, step: "execute"}
 	}
 	return p
 }

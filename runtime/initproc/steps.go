@@ -224,11 +224,11 @@ func planSysctls(p *Program, s *createState) {
 }
 
 // planOpen appends openat2(2); O_CLOEXEC is added.
-func planOpen(p *Program, what string, dir Arg, path string, flags, resolve uint64) *op {
+func planOpen(p *Program, what string, dir Arg, path string, flags, resolve uint64) op {
 	return planOpenMode(p, what, dir, path, flags, 0, resolve)
 }
 
-func planOpenMode(p *Program, what string, dir Arg, path string, flags, mode, resolve uint64) *op {
+func planOpenMode(p *Program, what string, dir Arg, path string, flags, mode, resolve uint64) op {
 	how := p.words(flags|unix.O_CLOEXEC, mode, resolve)
 	return p.call(what, unix.SYS_OPENAT2, dir, p.str(path), how, imm(24))
 }

@@ -216,7 +216,7 @@ func planMask(p *Program, s *createState, masked string, dir Cell) {
 	skip, isDir, last, closeCopy := &Label{}, &Label{}, &Label{}, &Label{}
 	planOpen(p, what, val(s.root), relative(masked), unix.O_PATH, inRoot).into(target).
 		orElse(skip, unix.ENOENT, unix.ENOTDIR, unix.EACCES)
-	clone := func(tree Arg) *op {
+	clone := func(tree Arg) op {
 		return p.call(what+": copy", unix.SYS_OPEN_TREE, tree, p.str(""),
 			imm(unix.OPEN_TREE_CLONE|unix.OPEN_TREE_CLOEXEC|unix.AT_EMPTY_PATH)).into(copied)
 	}

@@ -150,7 +150,7 @@ func planSetattr(p *Program, what string, dir Arg, path string, recursive bool, 
 }
 
 // planMove attaches the mount tree at the path below dir, or at dir itself when the path is empty.
-func planMove(p *Program, what string, tree, dir Arg, path string) *op {
+func planMove(p *Program, what string, tree, dir Arg, path string) op {
 	flags := unix.MOVE_MOUNT_F_EMPTY_PATH
 	if path == "" {
 		flags |= unix.MOVE_MOUNT_T_EMPTY_PATH
@@ -204,7 +204,7 @@ func planMkdirs(p *Program, s *createState, what, dir string, use func(parent Ce
 		prefix = path.Join(prefix, name)
 		next := p.cell(None)
 		have := &Label{}
-		open := func() *op {
+		open := func() op {
 			return planOpen(p, "open directory /"+prefix+" for "+what, val(s.root), prefix, unix.O_PATH|unix.O_DIRECTORY, inRoot).into(next)
 		}
 		open().then(have).orElse(nil, unix.ENOENT)

@@ -8,8 +8,6 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-const lastCapability = 63 // of the masks; the kernel answers EINVAL above the last that it knows
-
 // planProcess is the common part of the first process and of an exec, up to the point at which create waits.
 func planProcess(p *Program, in *Process) {
 	planScheduling(p, in)
@@ -101,15 +99,10 @@ func planCredentials(p *Program, in *Process) {
 
 func planIDs(p *Program, in *Process) {
 	if in.Caps != nil {
-		for c := range lastCapability + 1 {
+		for c := range unix.CAP_LAST_CAP + 1 {
 			if in.Caps.Bounding&(1<<c) == 0 {
-				o := p.call("drop from bounding set", unix.SYS_PRCTL, imm(unix.PR_CAPBSET_DROP), imm(c))
-				if c > unix.CAP_AUDIT_READ { // capabilities newer than Linux 3.16 may be unknown
-					o.ignore(unix.EINVAL)
-				}
-				if c > unix.CAP_LAST_CAP {
-					p.ops = p.ops[:len(p.ops)-1]
-				}
+				// EINVAL: this kernel's last capability is below.
+				p.call("drop from bounding set", unix.SYS_PRCTL, imm(unix.PR_CAPBSET_DROP), imm(c)).ignore(unix.EINVAL)
 			}
 		}
 		p.call("keep capabilities over the change of ids", unix.SYS_PRCTL, imm(unix.PR_SET_KEEPCAPS), imm(1))
@@ -139,7 +132,7 @@ func planCapset(p *Program, c *CapSets) {
 	)
 	p.call("set process.capabilities", unix.SYS_CAPSET, p.words(version3), data)
 	p.call("clear ambient capabilities", unix.SYS_PRCTL, imm(unix.PR_CAP_AMBIENT), imm(unix.PR_CAP_AMBIENT_CLEAR_ALL), imm(0), imm(0), imm(0))
-	for bit := range lastCapability + 1 {
+	for bit := range unix.CAP_LAST_CAP + 1 {
 		if c.Ambient&(1<<bit) != 0 {
 			// EPERM: the capability is not both permitted and inheritable; runc warns and goes on.
 			p.call("raise ambient capability", unix.SYS_PRCTL, imm(unix.PR_CAP_AMBIENT), imm(unix.PR_CAP_AMBIENT_RAISE), imm(bit), imm(0), imm(0)).
@@ -157,7 +150,7 @@ func planSeccomp(p *Program, in *Process) {
 		if i > 0 || in.ListenerFD == None {
 			continue
 		}
-		o.args[1] = imm64(in.SeccompFlags | unix.SECCOMP_FILTER_FLAG_NEW_LISTENER)
+		o.set(1, imm64(in.SeccompFlags|unix.SECCOMP_FILTER_FLAG_NEW_LISTENER))
 		listener := p.cell(None)
 		o.into(listener)
 		planSendFD(p, "send seccomp listener", in.ListenerFD, listener, in.ListenerState)

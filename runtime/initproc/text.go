@@ -2,6 +2,7 @@ package initproc
 
 import (
 	"bytes"
+	"encoding/binary"
 	"fmt"
 	"strings"
 
@@ -12,10 +13,10 @@ import (
 func (p *Program) String() string {
 	var b strings.Builder
 	step := ""
-	for i := range p.ops {
-		o := &p.ops[i]
-		if o.step != step {
-			step = o.step
+	for i := range p.meta {
+		o := op{p, i}
+		if m := p.meta[i]; m.step != step {
+			step = m.step
 			fmt.Fprintf(&b, "# %s\n", step)
 		}
 		fmt.Fprintf(&b, "%4d  %s(", i, o.name())
@@ -23,56 +24,75 @@ func (p *Program) String() string {
 			if n > 0 {
 				b.WriteString(", ")
 			}
-			b.WriteString(p.describe(o.args[n]))
+			b.WriteString(p.describe(o.arg(n)))
 		}
 		b.WriteString(")")
-		p.describeFlow(&b, o, i)
-		fmt.Fprintf(&b, "  ; %s\n", o.what)
+		o.describeFlow(&b)
+		fmt.Fprintf(&b, "  ; %s\n", p.meta[i].what)
 	}
 	return b.String()
 }
 
-func (p *Program) describeFlow(b *strings.Builder, o *op, i int) {
-	if o.dst != 0 {
-		fmt.Fprintf(b, " -> c%d", o.dst)
+func (o op) describeFlow(b *strings.Builder) {
+	raw, m := o.bytes(), o.p.meta[o.i]
+	if dst := binary.NativeEndian.Uint64(raw[offDst:]); dst != 0 {
+		fmt.Fprintf(b, " -> c%d", dst-rwBase)
 	}
-	if o.flags&flagExpect != 0 {
-		fmt.Fprintf(b, " expect %d", o.want)
+	if raw[offFlags]&flagExpect != 0 {
+		fmt.Fprintf(b, " expect %d", int64(binary.NativeEndian.Uint64(raw[offWant:]))) //nolint:gosec // the bits
 	}
-	if o.ok != nil {
-		fmt.Fprintf(b, " then %d", o.ok.at)
+	if m.ok != nil {
+		fmt.Fprintf(b, " then %d", m.ok.at)
 	}
-	switch {
-	case o.tolerate[0] == anyErrno:
-		fmt.Fprintf(b, " else %d", o.other.index(i+1))
-	case o.tolerate[0] != 0:
+	switch raw[offTolerate] {
+	case 0:
+	case anyErrno:
+		fmt.Fprintf(b, " else %d", m.other.index(o.i+1))
+	default:
 		var names []string
-		for _, e := range o.tolerate {
+		for _, e := range raw[offTolerate:] {
 			if e != 0 {
 				names = append(names, unix.ErrnoName(unix.Errno(e)))
 			}
 		}
-		fmt.Fprintf(b, " on %s %d", strings.Join(names, ","), o.other.index(i+1))
+		fmt.Fprintf(b, " on %s %d", strings.Join(names, ","), m.other.index(o.i+1))
+	}
+}
+
+// arg decodes argument n.
+func (o op) arg(n int) Arg {
+	raw := o.bytes()
+	v := binary.NativeEndian.Uint64(raw[offArgs+8*n:])
+	switch {
+	case raw[offCells]&(1<<n) != 0:
+		return Arg{kind: argCell, value: v - rwBase}
+	case v >= rwBase && v < rwBase+uint64(len(o.p.rw)):
+		return Arg{kind: argRW, value: v - rwBase}
+	case v >= roBase && v < roBase+uint64(len(o.p.ro)):
+		return Arg{kind: argRO, value: v - roBase}
+	default:
+		return Arg{value: v}
 	}
 }
 
 // operands counts the arguments up to the last that is not zero.
-func (o *op) operands() int {
-	n := len(o.args)
-	for n > 0 && o.args[n-1] == (Arg{}) {
+func (o op) operands() int {
+	n := 6
+	for n > 0 && o.arg(n-1) == (Arg{}) {
 		n--
 	}
 	return n
 }
 
-func (o *op) name() string {
-	if o.nr == opCheck {
+func (o op) name() string {
+	nr := int64(binary.NativeEndian.Uint64(o.bytes())) //nolint:gosec // the bits
+	if nr == opCheck {
 		return "check"
 	}
-	if name, ok := callNames()[uintptr(o.nr)]; ok { //nolint:gosec // a system call number
+	if name, ok := callNames()[uintptr(nr)]; ok { //nolint:gosec // a system call number
 		return name
 	}
-	return fmt.Sprintf("syscall_%d", o.nr)
+	return fmt.Sprintf("syscall_%d", nr)
 }
 
 // callNames are the system calls that steps use.
