@@ -1,6 +1,7 @@
 package image
 
 import (
+	_ "crypto/sha256" // go-digest only knows the algorithms that are linked in
 	"encoding/json"
 	"errors"
 	"fmt"

@@ -8,6 +8,7 @@ import (
 	"io/fs"
 	"os"
 	"path"
+	"path/filepath"
 	"strings"
 )
 
@@ -41,31 +42,40 @@ func etcAllowed() []string {
 	}
 }
 
+// Etc is what a task gets to see of the host's /etc.
+type Etc struct {
+	Nodes []Node   // copies, and the mount points of Binds
+	Binds []string // directories, relative to /etc, that can be shown as they are
+}
+
 // readEtc collects the allowed entries beneath dir, an open /etc. Symbolic links
 // are kept as links and never followed. A file that not everybody may read, or
-// that holds a private key, is left out.
-func readEtc(dir *os.Root) ([]Node, error) {
+// that holds a private key, is left out. A directory without such files is not
+// copied but bound: a mount costs microseconds, a copy of the certificates
+// several thousand system calls.
+func readEtc(dir *os.Root) (Etc, error) {
 	c := etcCollector{dir: dir, made: map[string]bool{"etc": true}}
 	for _, pattern := range etcAllowed() {
 		matches := []string{pattern}
 		if strings.ContainsAny(pattern, "*?[") { // Glob would follow a link, to stat it
 			var err error
 			if matches, err = fs.Glob(dir.FS(), pattern); err != nil {
-				return nil, fmt.Errorf("read /etc: pattern %q: %w", pattern, err)
+				return Etc{}, fmt.Errorf("read /etc: pattern %q: %w", pattern, err)
 			}
 		}
 		for _, m := range matches {
 			if err := c.add(m, 0); err != nil {
-				return nil, fmt.Errorf("read /etc/%s: %w", m, err)
+				return Etc{}, fmt.Errorf("read /etc/%s: %w", m, err)
 			}
 		}
 	}
-	return c.nodes, nil
+	return Etc{Nodes: c.nodes, Binds: c.binds}, nil
 }
 
 type etcCollector struct {
 	dir   *os.Root
 	nodes []Node
+	binds []string
 	made  map[string]bool
 	total int64
 }
@@ -112,6 +122,16 @@ func (c *etcCollector) addDir(name string, info fs.FileInfo, depth int) error {
 		return nil
 	}
 	c.parents(path.Join("etc", name))
+	if depth == 0 {
+		clean, err := cleanTree(filepath.Join(c.dir.Name(), name))
+		if err != nil {
+			return err
+		}
+		if clean {
+			c.binds = append(c.binds, name)
+			return nil
+		}
+	}
 	d, err := c.dir.Open(name)
 	if err != nil {
 		return err
@@ -129,6 +149,57 @@ func (c *etcCollector) addDir(name string, info fs.FileInfo, depth int) error {
 	return nil
 }
 
+// cleanTree says whether everybody may read everything beneath dir, and whether
+// there is no private key and nothing but files, directories and links.
+func cleanTree(dir string) (bool, error) {
+	entries := 0
+	errUnclean := errors.New("unclean")
+	err := filepath.WalkDir(dir, func(p string, d fs.DirEntry, err error) error {
+		if err != nil {
+			return err
+		}
+		if entries++; entries > maxEtcEntries {
+			return errUnclean
+		}
+		if d.Type()&fs.ModeSymlink != 0 {
+			return nil
+		}
+		info, err := d.Info()
+		if err != nil {
+			return err
+		}
+		mode := info.Mode()
+		switch {
+		case mode.IsDir() && mode.Perm()&0o005 == 0o005:
+			return nil
+		case !mode.IsRegular() || mode.Perm()&0o004 == 0:
+			return errUnclean
+		case keyExtension(p):
+			data, err := os.ReadFile(p)
+			if err == nil && holdsPrivateKey(data) {
+				err = errUnclean
+			}
+			return err
+		}
+		return nil
+	})
+	if errors.Is(err, errUnclean) {
+		return false, nil
+	}
+	return err == nil, err
+}
+
+// keyExtension says whether a file of this name could hold a PEM key.
+func keyExtension(name string) bool {
+	switch filepath.Ext(name) {
+	case ".pem", ".crt", ".cer", ".key", ".cert":
+		return true
+	}
+	return false
+}
+
+func holdsPrivateKey(data []byte) bool { return bytes.Contains(data, []byte("PRIVATE KEY-----")) }
+
 func (c *etcCollector) addFile(name string, info fs.FileInfo) error {
 	if info.Mode().Perm()&0o004 == 0 || info.Size() > maxEtcFileBytes || c.total+info.Size() > maxEtcTotalBytes {
 		return nil
@@ -142,7 +213,7 @@ func (c *etcCollector) addFile(name string, info fs.FileInfo) error {
 	if err != nil {
 		return err
 	}
-	if bytes.Contains(data, []byte("PRIVATE KEY-----")) {
+	if holdsPrivateKey(data) {
 		return nil
 	}
 	c.total += int64(len(data))
@@ -156,7 +227,7 @@ func (c *etcCollector) addFile(name string, info fs.FileInfo) error {
 
 // etcNodes is the task's /etc: the host's allowed entries, and files made here.
 func etcNodes(h *Host, u User, name string) []Node {
-	out := append([]Node{}, h.Etc...)
+	out := append([]Node{}, h.Etc.Nodes...)
 	out = append(out, nameFiles("etc")...)
 	return append(out,
 		fileNode("etc/passwd", passwdFor(h.Passwd, u, name)),

@@ -17,7 +17,7 @@ import (
 // Host is what PlanHost needs to know of this machine.
 type Host struct {
 	Top    []Top    // top-level directories that hold programs
-	Etc    []Node   // allowed entries of /etc
+	Etc    Etc      // allowed entries of /etc
 	Homes  []string // home directories that no workspace may hold
 	Passwd []byte
 	Group  []byte

@@ -69,11 +69,10 @@ func PlanHost(r *Request, u User, h *Host, rootDir string) (*Plan, error) {
 			continue
 		}
 		nodes = append(nodes, dirNode(t.Name, 0o755))
-		s.Mounts = append(s.Mounts, specs.Mount{
-			Destination: "/" + t.Name, Type: "bind", Source: "/" + t.Name,
-			// rro: file systems mounted below (/usr/local on a disk of its own) are no less read-only.
-			Options: []string{"rbind", "ro", "nosuid", "nodev", "rro", "rnosuid", "rnodev", "rprivate"},
-		})
+		s.Mounts = append(s.Mounts, readOnlyBind("/"+t.Name))
+	}
+	for _, name := range h.Etc.Binds {
+		s.Mounts = append(s.Mounts, readOnlyBind(path.Join("/etc", name)))
 	}
 	s.Mounts = append(s.Mounts,
 		tmpfs("/tmp", "mode=1777"), tmpfs("/run", "mode=755", "noexec"), tmpfs("/var/tmp", "mode=1777"),
@@ -82,6 +81,15 @@ func PlanHost(r *Request, u User, h *Host, rootDir string) (*Plan, error) {
 	sortMounts(s.Mounts)
 	nodes = append(nodes, etcNodes(h, u, name)...)
 	return &Plan{Spec: s, Skeleton: nodes}, nil
+}
+
+// readOnlyBind shows a directory of the host at its own path. rro: a file system
+// that is mounted below (/usr/local on a disk of its own) is no less read-only.
+func readOnlyBind(dir string) specs.Mount {
+	return specs.Mount{
+		Destination: dir, Type: "bind", Source: dir,
+		Options: []string{"rbind", "ro", "nosuid", "nodev", "rro", "rnosuid", "rnodev", "rprivate"},
+	}
 }
 
 // skeletonDirs are the empty directories that programs expect.

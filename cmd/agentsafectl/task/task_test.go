@@ -30,7 +30,7 @@ const (
 func testHost() *Host {
 	return &Host{
 		Top:    []Top{{Name: "usr"}, {Name: "bin", Link: "usr/bin"}, {Name: "opt"}},
-		Etc:    []Node{fileNode("etc/services", "http 80/tcp\n")},
+		Etc:    Etc{Nodes: []Node{fileNode("etc/services", "http 80/tcp\n"), dirNode("etc/perl", 0o755)}, Binds: []string{"perl"}},
 		Homes:  []string{"/root", "/home/alice", "/home/bob"},
 		Passwd: []byte(testPasswd), Group: []byte(testGroup), GoBin: "/usr/local/go/bin",
 	}
@@ -227,6 +227,8 @@ func TestAttack_EtcSecrets(t *testing.T) {
 	write("ssl/certs/quiet.pem", "SECRET", 0o600)
 	write("ssl/private/key.pem", "SECRET", 0o644)
 	write("perl/sub/x", "ok", 0o755)
+	write("alternatives/x", "ok", 0o644)
+	write("vim/x.pem", "-----BEGIN PRIVATE KEY-----", 0o644)
 	write("fonts/closed/x", "SECRET", 0o644)
 	write("big.conf", "", 0o644)
 	for _, secret := range []string{"shadow", "sudoers", "machine-id", "gitconfig", "ssh/ssh_host_key", "profile", "environment", "npmrc"} {
@@ -251,12 +253,12 @@ func TestAttack_EtcSecrets(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer root.Close()
-	nodes, err := readEtc(root)
+	found, err := readEtc(root)
 	if err != nil {
 		t.Fatal(err)
 	}
 	var got []string
-	for _, n := range nodes {
+	for _, n := range found.Nodes {
 		got = append(got, n.Path)
 		if strings.Contains(string(n.Data), "SECRET") || strings.Contains(string(n.Data), "PRIVATE") {
 			t.Errorf("%s holds a secret", n.Path)
@@ -264,11 +266,15 @@ func TestAttack_EtcSecrets(t *testing.T) {
 	}
 	slices.Sort(got)
 	want := []string{
-		"etc/fonts", "etc/localtime", "etc/magic", "etc/perl", "etc/perl/sub", "etc/perl/sub/x",
-		"etc/services", "etc/ssl", "etc/ssl/certs", "etc/ssl/certs/ca.pem",
+		"etc/alternatives", "etc/fonts", "etc/localtime", "etc/magic", "etc/perl", "etc/perl/sub", "etc/perl/sub/x",
+		"etc/services", "etc/ssl", "etc/ssl/certs", "etc/ssl/certs/ca.pem", "etc/vim",
 	}
 	if !slices.Equal(got, want) {
 		t.Errorf("copied %q, want %q", got, want)
+	}
+	// perl has a FIFO, fonts a closed directory, ssl/certs and vim a private key.
+	if !slices.Equal(found.Binds, []string{"alternatives"}) {
+		t.Errorf("bound %q", found.Binds)
 	}
 }
 
@@ -309,10 +315,10 @@ func TestReadHost(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if !slices.Contains(h.Homes, "/home/somebody") || len(h.Top) == 0 || len(h.Etc) == 0 {
-		t.Errorf("host = %d top, %d etc, homes %q", len(h.Top), len(h.Etc), h.Homes)
+	if !slices.Contains(h.Homes, "/home/somebody") || len(h.Top) == 0 || len(h.Etc.Nodes) == 0 {
+		t.Errorf("host = %d top, %d etc, homes %q", len(h.Top), len(h.Etc.Nodes), h.Homes)
 	}
-	for _, n := range h.Etc {
+	for _, n := range h.Etc.Nodes {
 		base := filepath.Base(n.Path)
 		if slices.Contains([]string{"shadow", "gshadow", "sudoers", "machine-id"}, base) || strings.HasPrefix(base, "ssh_host_") {
 			t.Errorf("copied %s", n.Path)
