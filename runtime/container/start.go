@@ -4,12 +4,15 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"net/netip"
 	"os"
+	"slices"
 	"strings"
 
 	"golang.org/x/sys/unix"
 
+	"github.com/agentsafe/agentsafe/netns"
 	"github.com/agentsafe/agentsafe/runtime/initproc"
 )
 
@@ -127,33 +130,59 @@ func explainExec(err error, args []string) error {
 	return fmt.Errorf("exec: %q: %w", args[0], f.Errno)
 }
 
-// maxResolvConfBytes bounds the engine's file.
+// maxResolvConfBytes bounds what is read of a resolv.conf.
 const maxResolvConfBytes = 64 << 10
 
-// nameServers reads the addresses of the name servers that the engine gave the container. The file is the host's.
+// hostResolvConf is where the engine's own resolver finds its name servers.
+const hostResolvConf = "/etc/resolv.conf"
+
+// nameServers returns the addresses of the name servers that the engine gave the container, by the host's file that it
+// mounts on /etc/resolv.conf. Docker's embedded resolver (127.0.0.11) asks its upstream servers from inside the
+// container's namespace: those are the host's, and the ones that dockerd notes behind "ExtServers".
 func nameServers(path string) ([]netip.Addr, error) {
 	if path == "" {
 		return nil, nil
 	}
+	text, err := readResolvConf(path)
+	if err != nil {
+		return nil, err
+	}
+	servers := netns.Nameservers(text)
+	if !slices.ContainsFunc(servers, netip.Addr.IsLoopback) {
+		return servers, nil
+	}
+	if host, err := readResolvConf(hostResolvConf); err == nil {
+		servers = append(servers, netns.Nameservers(host)...)
+	}
+	for line := range strings.Lines(text) {
+		if _, list, ok := strings.Cut(line, "ExtServers:"); ok && strings.HasPrefix(line, "#") {
+			servers = append(servers, externalServers(list)...)
+		}
+	}
+	return servers, nil
+}
+
+// externalServers parses dockerd's note: "[10.0.0.2 host(10.0.0.3)]".
+func externalServers(list string) []netip.Addr {
+	var out []netip.Addr
+	for _, word := range strings.Fields(strings.Trim(strings.TrimSpace(list), "[]")) {
+		word = strings.TrimSuffix(strings.TrimPrefix(word, "host("), ")")
+		if a, err := netip.ParseAddr(word); err == nil {
+			out = append(out, a)
+		}
+	}
+	return out
+}
+
+func readResolvConf(path string) (string, error) {
 	f, err := os.OpenFile(path, unix.O_RDONLY|unix.O_CLOEXEC|unix.O_NONBLOCK|unix.O_NOCTTY, 0)
 	if err != nil {
-		return nil, fmt.Errorf("open name server configuration: %w", err)
+		return "", fmt.Errorf("open name server configuration: %w", err)
 	}
 	defer f.Close()
-	data := make([]byte, maxResolvConfBytes)
-	n, err := f.Read(data)
-	if err != nil && n == 0 {
-		return nil, nil //nolint:nilerr // an empty file names no server
+	data, err := io.ReadAll(io.LimitReader(f, maxResolvConfBytes))
+	if err != nil {
+		return "", fmt.Errorf("read name server configuration: %w", err)
 	}
-	var out []netip.Addr
-	for line := range strings.Lines(string(data[:n])) {
-		fields := strings.Fields(line)
-		if len(fields) < 2 || fields[0] != "nameserver" {
-			continue
-		}
-		if a, err := netip.ParseAddr(fields[1]); err == nil {
-			out = append(out, a.WithZone("").Unmap())
-		}
-	}
-	return out, nil
+	return string(data), nil
 }
