@@ -185,10 +185,11 @@ func parseBytes(s string) (int64, error) {
 	if s == "" {
 		return 0, nil
 	}
-	digits, shift := s, 0
+	digits, shift := strings.TrimSuffix(strings.ToLower(s), "b"), 0
 	for i, unit := range []string{"k", "m", "g", "t"} {
-		if rest, ok := strings.CutSuffix(strings.TrimSuffix(strings.ToLower(s), "b"), unit); ok {
+		if rest, ok := strings.CutSuffix(digits, unit); ok {
 			digits, shift = rest, 10*(i+1)
+			break
 		}
 	}
 	n, err := strconv.ParseInt(digits, 10, 64)
