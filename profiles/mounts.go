@@ -1,0 +1,185 @@
+package profiles
+
+import (
+	"fmt"
+	"path"
+	"slices"
+	"strings"
+
+	specs "github.com/opencontainers/runtime-spec/specs-go"
+	"golang.org/x/sys/unix"
+)
+
+// isBind reports whether a mount shows a path of the host. Source: runtime-spec 1.3.0, config.md "Mounts".
+func isBind(m *specs.Mount) bool {
+	return m.Type == "bind" || slices.Contains(m.Options, "bind") || slices.Contains(m.Options, "rbind")
+}
+
+// planMounts judges every mount and returns the list with kernel file systems made read-only.
+func (p *Profile) planMounts(in []specs.Mount, host HostFacts) ([]specs.Mount, []Note, error) {
+	if len(host.Mounts) != len(in) {
+		return nil, nil, fmt.Errorf("plan mounts: facts about %d of %d mounts", len(host.Mounts), len(in))
+	}
+	var notes []Note
+	out := slices.Clone(in)
+	for i := range in {
+		field := fmt.Sprintf("mounts[%d] (%s)", i, in[i].Destination)
+		var err error
+		if isBind(&in[i]) {
+			err = p.checkBind(field, &in[i], host.Mounts[i], host.Paths)
+		} else {
+			err = p.checkFilesystem(field, &in[i])
+		}
+		if err != nil {
+			return nil, nil, err
+		}
+		if sealed := p.sealed(&in[i]); sealed != nil {
+			out[i].Options = sealed
+			notes = append(notes, Note{Rule: "mounts", Text: in[i].Destination + " made read-only"})
+		}
+	}
+	return out, notes, nil
+}
+
+// checkFilesystem refuses what is no file system of the container's own. A block device, a network share or the host's
+// tracing files need no bind mount to get in.
+func (p *Profile) checkFilesystem(field string, m *specs.Mount) error {
+	destination := path.Clean("/" + m.Destination)
+	switch m.Type {
+	case "tmpfs", "devpts", "mqueue", "cgroup", "cgroup2":
+		return nil
+	case "proc", "sysfs":
+		// Masked and read-only paths are below /proc and /sys. Root needs no capability to write
+		// /proc/sys/kernel/core_pattern of an instance elsewhere.
+		if want := map[bool]string{true: "/proc", false: "/sys"}[m.Type == "proc"]; destination != want {
+			return p.refuse(field+" type "+m.Type, "outside of "+want+" it would not be masked", "syscalls: {packs: [containers]}")
+		}
+		return nil
+	}
+	if p.HasPack(PackContainers) && (m.Type == "overlay" || m.Type == "fuse") {
+		return nil
+	}
+	return p.refuse(fmt.Sprintf("%s type %q", field, m.Type), "only file systems without a host's device or path behind them are mounted",
+		"(no key: bind the directory from the host instead)")
+}
+
+// sealed returns the options of a kernel file system that is not read-only yet, with "ro"; nil if nothing changes. A
+// writable cgroup v1 hierarchy starts programs on the host (release_agent, CVE-2022-0492).
+func (p *Profile) sealed(m *specs.Mount) []string {
+	switch m.Type {
+	case "sysfs", "cgroup", "cgroup2":
+	default:
+		return nil
+	}
+	if isBind(m) || p.HasPack(PackContainers) && m.Type != "sysfs" {
+		return nil
+	}
+	readonly := false
+	for _, o := range m.Options {
+		switch o {
+		case "ro", "rro":
+			readonly = true
+		case "rw", "rrw":
+			readonly = false
+		}
+	}
+	if readonly {
+		return nil
+	}
+	out := slices.DeleteFunc(slices.Clone(m.Options), func(o string) bool { return o == "rw" || o == "rrw" })
+	return append(out, "ro")
+}
+
+// checkBind judges the source by what was opened: its real path, its identity, its type. The names in the spec count
+// for nothing.
+func (p *Profile) checkBind(field string, m *specs.Mount, src MountFacts, known []PathFacts) error {
+	if src.Path == "" || src.Mode == 0 {
+		return fmt.Errorf("plan %s: no facts about its source", field)
+	}
+	if err := p.checkTarget(field, path.Clean("/"+m.Destination)); err != nil {
+		return err
+	}
+	what := fmt.Sprintf("%s from %s", field, src.Path)
+	if src.Path != path.Clean("/"+m.Source) {
+		what += fmt.Sprintf(" (%s)", m.Source)
+	}
+	switch src.Mode & unix.S_IFMT {
+	case unix.S_IFBLK:
+		return p.checkNode(what, "b", src)
+	case unix.S_IFCHR:
+		return p.checkNode(what, "c", src)
+	}
+	if p.mountGranted(src.Path) {
+		return nil
+	}
+	if src.Mode&unix.S_IFMT == unix.S_IFSOCK {
+		if engineSocket(path.Base(src.Path)) {
+			return p.refuse(what, whyEngine, "host: {mounts: ["+src.Path+"]}")
+		}
+		if src.Path == "/dev/log" {
+			return nil // syslog's socket, below /dev on hosts without systemd
+		}
+	}
+	for _, name := range src.names(known) {
+		if r := judgeHostPath(name); r != nil {
+			if name != src.Path {
+				what += ", which is the host's " + name + ","
+			}
+			return p.refuse(what, r.why+" (host path "+r.path+")", "host: {mounts: ["+src.Path+"]}")
+		}
+	}
+	return nil
+}
+
+func (p *Profile) mountGranted(source string) bool {
+	source = hostName(source)
+	return slices.ContainsFunc(p.Host.Mounts, func(m string) bool { return within(hostName(m), source) })
+}
+
+// names returns the paths by which the host's rules may know a source: its own, and those of known places that are the
+// same file, or on the same instance of a kernel file system.
+func (m MountFacts) names(known []PathFacts) []string {
+	out := []string{m.Path}
+	for _, k := range known {
+		if k.Dev != m.Dev {
+			continue
+		}
+		switch {
+		case k.Ino == m.Ino:
+			out = append(out, k.Path)
+		case (k.Path == "/proc" || k.Path == "/sys" || k.Path == "/dev") && !sharesDevice(k, known):
+			out = append(out, k.Path+"/...")
+		}
+	}
+	return out
+}
+
+// sharesDevice reports whether a place is no file system of its own (a /dev that is a plain directory, say), so that
+// its device number tells nothing.
+func sharesDevice(k PathFacts, known []PathFacts) bool {
+	return slices.ContainsFunc(known, func(o PathFacts) bool { return o.Dev == k.Dev && !within(k.Path, o.Path) })
+}
+
+// checkTarget keeps binds off the kernel's own directories in the container, where they would replace what is masked
+// or answer in the kernel's place (CVE-2019-16884, CVE-2025-52881). Source of the exceptions: runc's and crun's lists
+// for lxcfs.
+func (p *Profile) checkTarget(field, destination string) error {
+	if destination == "/sys" || within("/proc", destination) {
+		switch rest := strings.TrimPrefix(destination, "/proc/"); rest {
+		case "cpuinfo", "diskstats", "meminfo", "stat", "swaps", "uptime", "loadavg", "slabinfo", "net/dev",
+			"sys/kernel/ns_last_pid", "sys/crypto/fips_enabled":
+			return nil
+		}
+		return p.refuse(field+" as destination", "the kernel's own directories are mounted by the runtime", "(no key: mount it elsewhere)")
+	}
+	return nil
+}
+
+// checkNode judges a device node that is bound.
+func (p *Profile) checkNode(what, kind string, src MountFacts) error {
+	d := Device{Type: kind, Major: int64(unix.Major(src.Rdev)), Minor: int64(unix.Minor(src.Rdev)), Access: "rw"}
+	if defaultDevice(d) || p.deviceGranted(d) {
+		return nil
+	}
+	return p.refuse(fmt.Sprintf("%s, device %s", what, d), whyDevice(d), "host: {devices: ["+d.String()+"]}")
+}

@@ -1,0 +1,224 @@
+package profiles
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strings"
+
+	specs "github.com/opencontainers/runtime-spec/specs-go"
+
+	"github.com/agentsafe/agentsafe/netns"
+)
+
+// HostFacts is what a plan depends on beside the spec and the profile. The caller gathers it.
+type HostFacts struct {
+	// Arch is the native architecture as GOARCH has it.
+	Arch string
+	// LandlockABI is the kernel's, 0 where Landlock is absent or disabled.
+	LandlockABI int
+	// LandlockBestEffort is the administrator's choice to go on where the kernel can't enforce the profile.
+	LandlockBestEffort bool
+	// HostNamespaces says for each namespace that is joined by path whether it is the host's.
+	HostNamespaces map[specs.LinuxNamespaceType]bool
+	// Mounts has one entry for each mount of the spec, in its order; entries of mounts that bind nothing are zero.
+	Mounts []MountFacts
+	// Paths are the identities of what [HostPaths] lists. Without them a second name of a dangerous directory (a bind
+	// mount of it elsewhere on the host) is not recognised.
+	Paths []PathFacts
+}
+
+// MountFacts is what the source of a bind mount is, taken from the opened source.
+type MountFacts struct {
+	// Path is absolute, with symlinks resolved.
+	Path string
+	// Mode is st_mode; its type bits count.
+	Mode uint32
+	// Dev and Ino identify the file; Rdev is the device that a node stands for.
+	Dev, Ino, Rdev uint64
+}
+
+// PathFacts is the identity of a path of the host.
+type PathFacts struct {
+	Path     string
+	Dev, Ino uint64
+}
+
+// Plan is what a spec, a profile and the host's facts compile to: plain data.
+type Plan struct {
+	// Profile is the name of the profile.
+	Profile string
+	// Spec is the hardened spec, a copy that shares nothing with the input that a plan changes.
+	Spec *specs.Spec
+	// Seccomp are the filters in order of installation. All judge every call and the strictest answer wins; of two
+	// errnos the last filter's is seen.
+	Seccomp  []SeccompFilter
+	Landlock *LandlockPlan
+	Network  netns.Policy
+	Notes    []Note
+}
+
+// PlanContainer compiles the policy of a container. It is pure and leaves its input alone. The error is a
+// [RefusedError] if the spec asks for what the profile does not grant, or names the field of the spec that is wrong.
+func PlanContainer(spec *specs.Spec, p *Profile, host HostFacts) (*Plan, error) {
+	if spec.Linux == nil {
+		return nil, errors.New("linux: missing: only Linux containers have a policy")
+	}
+	plan := &Plan{Profile: p.Name, Spec: copySpec(spec), Network: networkPolicy(p, host.sharesHost(spec, specs.NetworkNamespace))}
+	if p.Unrestricted {
+		return plan, plan.engineFilter(spec, host.Arch, true)
+	}
+	for _, check := range []func() error{
+		func() error { return p.checkNamespaces(spec, host) },
+		func() error { return p.checkDevices(spec.Linux) },
+		func() error { return p.checkSysctls(spec, host) },
+		func() error { return plan.harden(spec, p, host) },
+		func() error { return plan.filters(spec, p, host.Arch) },
+		func() error {
+			landlock, notes, err := PlanLandlock(plan.Spec, p, host)
+			plan.Landlock, plan.Notes = landlock, append(plan.Notes, notes...)
+			return err
+		},
+	} {
+		if err := check(); err != nil {
+			return nil, err
+		}
+	}
+	return plan, nil
+}
+
+// copySpec copies as deep as harden changes.
+func copySpec(in *specs.Spec) *specs.Spec {
+	out := *in
+	linux := *in.Linux
+	out.Linux = &linux
+	return &out
+}
+
+// harden changes the plan's spec.
+func (plan *Plan) harden(spec *specs.Spec, p *Profile, host HostFacts) error {
+	out := plan.Spec
+	if spec.Process != nil {
+		process, notes, err := PlanProcess(spec.Process, p)
+		if err != nil {
+			return err
+		}
+		out.Process = process
+		plan.Notes = append(plan.Notes, notes...)
+	}
+	mounts, notes, err := p.planMounts(spec.Mounts, host)
+	if err != nil {
+		return err
+	}
+	out.Mounts = mounts
+	plan.Notes = append(plan.Notes, notes...)
+	plan.Notes = append(plan.Notes, p.planPaths(out.Linux)...)
+	out.Linux.Resources = p.planLimits(spec.Linux.Resources)
+	return nil
+}
+
+// filters adds the engine's filter and ours. Ours comes last, so that its errnos are the ones that are seen, unless the
+// engine's would refuse to install a further one.
+func (plan *Plan) filters(spec *specs.Spec, p *Profile, goarch string) error {
+	if err := plan.engineFilter(spec, goarch, p.Syscalls.CompatABIs); err != nil {
+		return err
+	}
+	if nativeArch(goarch) == "" {
+		return fmt.Errorf("plan seccomp: no filters for architecture %q", goarch)
+	}
+	if len(plan.Seccomp) == 0 {
+		plan.Notes = append(plan.Notes, Note{
+			Rule: "seccomp", Routine: true,
+			Text: "the engine gives no filter (its default, or seccomp=unconfined); the profile's own holds all the same",
+		})
+	}
+	var compat []string
+	if p.Syscalls.CompatABIs {
+		compat = compatArches(goarch)
+	}
+	ours := *agentFilter(p, goarch, compat)
+	if len(plan.Seccomp) > 0 && !plan.Seccomp[0].allows("seccomp") {
+		plan.Seccomp = append([]SeccompFilter{ours}, plan.Seccomp...)
+		return nil
+	}
+	plan.Seccomp = append(plan.Seccomp, ours)
+	return nil
+}
+
+func (plan *Plan) engineFilter(spec *specs.Spec, goarch string, compat bool) error {
+	if spec.Linux.Seccomp == nil {
+		return nil
+	}
+	f, err := FilterFromOCI(spec.Linux.Seccomp, goarch, compat)
+	if err != nil {
+		return err
+	}
+	plan.Seccomp = append(plan.Seccomp, *f)
+	return nil
+}
+
+// networkPolicy translates a profile's network part; host says that the container shares the host's namespace.
+func networkPolicy(p *Profile, host bool) netns.Policy {
+	switch {
+	case host:
+		return netns.Policy{Mode: netns.ModeHost}
+	case p.Unrestricted:
+		return netns.Policy{Mode: netns.ModeOpen}
+	case p.Network.Mode == NetworkEngine, p.Network.Mode == NetworkHost:
+		return netns.Policy{Mode: netns.ModeEngine, AllowPrivate: p.Network.AllowPrivate}
+	}
+	return netns.Policy{Mode: netns.ModeNone}
+}
+
+// Hash returns the sha256, in hex, of the plan's canonical JSON: of two plans with the same hash the kernel enforces
+// the same. The engine's seccomp section counts as the filter that it compiles to.
+func (plan *Plan) Hash() string {
+	spec := copySpec(plan.Spec)
+	spec.Linux.Seccomp = nil
+	filters := make([]string, 0, len(plan.Seccomp))
+	for i := range plan.Seccomp {
+		filters = append(filters, plan.Seccomp[i].Key())
+	}
+	data, err := json.Marshal(struct {
+		Profile  string        `json:"profile"`
+		Spec     *specs.Spec   `json:"spec"`
+		Seccomp  []string      `json:"seccomp"`
+		Landlock *LandlockPlan `json:"landlock"`
+		Network  netns.Policy  `json:"network"`
+		Notes    []Note        `json:"notes"`
+	}{plan.Profile, spec, filters, plan.Landlock, plan.Network, plan.Notes})
+	if err != nil {
+		panic("profiles: a plan is plain data: " + err.Error())
+	}
+	sum := sha256.Sum256(data)
+	return hex.EncodeToString(sum[:])
+}
+
+// String lists the plan for people.
+func (plan *Plan) String() string {
+	var b strings.Builder
+	fmt.Fprintf(&b, "profile %s\nnetwork %s %v\n", plan.Profile, plan.Network.Mode, plan.Network.AllowPrivate)
+	if p := plan.Spec.Process; p != nil {
+		fmt.Fprintf(&b, "noNewPrivileges %v\n", p.NoNewPrivileges)
+		if c := p.Capabilities; c != nil {
+			fmt.Fprintf(&b, "capabilities\n  bounding    %v\n  effective   %v\n  permitted   %v\n  inheritable %v\n  ambient     %v\n",
+				c.Bounding, c.Effective, c.Permitted, c.Inheritable, c.Ambient)
+		}
+	}
+	b.WriteString("mounts\n")
+	for i := range plan.Spec.Mounts {
+		m := &plan.Spec.Mounts[i]
+		fmt.Fprintf(&b, "  %s %s %s %s\n", m.Destination, m.Type, m.Source, strings.Join(m.Options, ","))
+	}
+	fmt.Fprintf(&b, "masked   %s\nreadonly %s\n", strings.Join(plan.Spec.Linux.MaskedPaths, " "), strings.Join(plan.Spec.Linux.ReadonlyPaths, " "))
+	b.WriteString(plan.Landlock.String())
+	for i := range plan.Seccomp {
+		b.WriteString(plan.Seccomp[i].String())
+	}
+	for _, n := range plan.Notes {
+		fmt.Fprintf(&b, "note %s\n", n)
+	}
+	return b.String()
+}

@@ -1,0 +1,54 @@
+package profiles
+
+import (
+	"errors"
+	"slices"
+
+	specs "github.com/opencontainers/runtime-spec/specs-go"
+)
+
+// PlanProcess returns a copy of a process that is within the profile: the first one of a container, or one that joins
+// it. It is pure and leaves its input alone. The error is a [RefusedError] if the process asks for more.
+func PlanProcess(in *specs.Process, p *Profile) (*specs.Process, []Note, error) {
+	if in == nil {
+		return nil, nil, errors.New("plan process: there is none")
+	}
+	out := *in
+	if p.Unrestricted {
+		return &out, nil, nil
+	}
+	var notes []Note
+	var err error
+	if out.Capabilities, notes, err = p.planCapabilities(in.Capabilities); err != nil {
+		return nil, nil, err
+	}
+	if p.NoNewPrivs() && !out.NoNewPrivileges {
+		out.NoNewPrivileges = true
+		notes = append(notes, Note{Rule: "noNewPrivileges", Text: "turned on: set-id programs run without their rights", Routine: true})
+	}
+	if err := p.checkPriority(in); err != nil {
+		return nil, nil, err
+	}
+	return &out, notes, nil
+}
+
+// checkPriority refuses to start a task in a class that starves the host's own work.
+func (p *Profile) checkPriority(in *specs.Process) error {
+	if slices.Contains(p.Capabilities, "CAP_SYS_NICE") {
+		return nil
+	}
+	what := ""
+	if s := in.Scheduler; s != nil {
+		switch s.Policy {
+		case specs.SchedFIFO, specs.SchedRR, specs.SchedDeadline:
+			what = "process.scheduler.policy " + string(s.Policy)
+		}
+	}
+	if io := in.IOPriority; io != nil && io.Class == specs.IOPRIO_CLASS_RT {
+		what = "process.ioPriority.class " + string(io.Class)
+	}
+	if what == "" {
+		return nil
+	}
+	return p.refuse(what, "real-time tasks starve the host's own", "capabilities: [..., CAP_SYS_NICE]")
+}

@@ -1,0 +1,202 @@
+package profiles
+
+import "slices"
+
+// Clone flags. Source: linux/sched.h.
+const (
+	cloneNewNS     = 0x00020000
+	cloneNewCgroup = 0x02000000
+	cloneNewUTS    = 0x04000000
+	cloneNewIPC    = 0x08000000
+	cloneNewUser   = 0x10000000
+	cloneNewPID    = 0x20000000
+	cloneNewNet    = 0x40000000
+
+	// cloneNewAny is what moby's profile checks too. CLONE_NEWTIME is not in it: clone(2) takes that bit as part of the
+	// exit signal.
+	cloneNewAny = cloneNewNS | cloneNewCgroup | cloneNewUTS | cloneNewIPC | cloneNewUser | cloneNewPID | cloneNewNet
+	// cloneNewTime is for unshare(2) only.
+	cloneNewTime = 0x00000080
+)
+
+// Socket families and protocols. Source: linux/socket.h, linux/in.h, linux/netlink.h.
+const (
+	afUnix, afInet, afInet6, afNetlink = 1, 2, 10, 16
+
+	netlinkRoute = 0
+
+	ipprotoDCCP, ipprotoL2TP, ipprotoSCTP, ipprotoMPTCP = 33, 115, 132, 262
+
+	sockTypeMask, sockPacket = 0xf, 10
+)
+
+// Requests of ioctl(2). Source: asm-generic/ioctls.h.
+const tiocsti, tioclinux, tiocsetd = 0x5412, 0x541c, 0x5423
+
+// personality(2) values. Source: linux/personality.h.
+const (
+	perLinux, perLinux32 = 0, 8
+	uname26              = 0x20000
+	addrNoRandomize      = 0x40000
+	personalityQuery     = 0xffffffff
+)
+
+const lower32 = 0xffffffff
+
+// agentFilter is the filter of ours: allowed by name, the rest refused, for every profile but none.
+func agentFilter(p *Profile, goarch string, compat []string) *SeccompFilter {
+	b := &filterBuilder{profile: p, out: &SeccompFilter{
+		Name: p.Name, Arch: goarch, Compat: compat,
+		BadArch: SeccompAction{Do: DoErrno, Errno: eNOSYS},
+		Unknown: &SeccompAction{Do: DoErrno, Errno: eNOSYS},
+		Default: SeccompAction{Do: DoErrno, Errno: ePERM},
+	}}
+	b.unconditional()
+	b.clone()
+	b.personality()
+	b.sockets()
+	b.terminal()
+	return b.out
+}
+
+// compatArches are the further ABIs of an architecture, as SCMP_ARCH_ names.
+func compatArches(goarch string) []string {
+	switch goarch {
+	case "amd64":
+		return []string{"SCMP_ARCH_X86", "SCMP_ARCH_X32"}
+	case "arm64":
+		return []string{"SCMP_ARCH_ARM"}
+	}
+	return nil
+}
+
+// filterBuilder collects rules. handled are the calls that have got an unconditional rule: no further rule may be added
+// for those, because libseccomp decides about overlapping rules by its own order.
+type filterBuilder struct {
+	profile *Profile
+	out     *SeccompFilter
+	handled []string
+}
+
+// unconditional decides about what needs no look at arguments. The profile's deny list wins over its allow list, and
+// both win over everything built in.
+func (b *filterBuilder) unconditional() {
+	s := &b.profile.Syscalls
+	allowed := baseAllowed()
+	if b.profile.HasPack(PackDebug) {
+		allowed = append(allowed, debugCalls()...)
+	}
+	if b.profile.HasPack(PackBrowser) {
+		allowed = append(allowed, "setns")
+	}
+	if b.profile.HasPack(PackContainers) {
+		allowed = append(append(allowed, mountCalls()...), containerCalls()...)
+	}
+	if s.CompatABIs {
+		allowed = append(allowed, compatAllowed()...)
+	}
+	allowed = append(allowed, s.Allow...)
+	slices.Sort(allowed)
+	allowed = slices.Compact(allowed)
+	if len(s.Deny) > 0 {
+		allowed = slices.DeleteFunc(allowed, func(n string) bool { return slices.Contains(s.Deny, n) })
+	}
+	b.handled = slices.Concat(allowed, s.Deny)
+	b.rule(allowed, SeccompAction{Do: DoAllow})
+
+	var no []string
+	for _, r := range refused() {
+		for _, n := range r.names {
+			if _, ok := slices.BinarySearch(allowed, n); !ok {
+				no = append(no, n)
+			}
+		}
+	}
+	no = append(no, s.Deny...)
+	slices.Sort(no)
+	b.rule(slices.Compact(no), SeccompAction{Do: DoErrno, Errno: ePERM})
+}
+
+func (b *filterBuilder) rule(names []string, do SeccompAction, args ...SeccompArg) {
+	if len(names) > 0 {
+		b.out.Rules = append(b.out.Rules, SeccompRule{Names: names, Action: do, Args: args})
+	}
+}
+
+// conditional adds a rule unless the profile decided about the call as a whole.
+func (b *filterBuilder) conditional(name string, do SeccompAction, args ...SeccompArg) {
+	if !slices.Contains(b.handled, name) {
+		b.rule([]string{name}, do, args...)
+	}
+}
+
+func (b *filterBuilder) refuse(r SeccompRefusal) {
+	if !slices.Contains(b.profile.Syscalls.Allow, r.Syscall) {
+		b.out.Refuse = append(b.out.Refuse, r)
+	}
+}
+
+// clone keeps threads and processes, and refuses namespaces. clone3 has its flags behind a pointer where no filter can
+// look: ENOSYS makes every libc fall back to clone (moby#42680).
+func (b *filterBuilder) clone() {
+	allow := SeccompAction{Do: DoAllow}
+	mask := uint64(cloneNewAny)
+	if b.profile.HasPack(PackBrowser) {
+		mask &^= cloneNewUser | cloneNewPID | cloneNewNet
+		b.conditional("unshare", allow, SeccompArg{Index: 0, Op: OpMasked, Mask: mask | cloneNewTime, Value: 0})
+	}
+	b.conditional("clone", allow, SeccompArg{Index: 0, Op: OpMasked, Mask: mask, Value: 0})
+	b.conditional("clone3", SeccompAction{Do: DoErrno, Errno: eNOSYS})
+}
+
+func (b *filterBuilder) personality() {
+	values := []uint64{perLinux, perLinux32, uname26, uname26 | perLinux32, personalityQuery}
+	if b.profile.HasPack(PackDebug) {
+		values = append(values, addrNoRandomize) // gdb runs its program so (moby#43011)
+	}
+	for _, v := range values {
+		// The kernel takes 32 bits; -1 comes sign-extended or not.
+		b.conditional("personality", SeccompAction{Do: DoAllow}, SeccompArg{Index: 0, Op: OpMasked, Mask: lower32, Value: v})
+	}
+}
+
+// sockets allows the families that programs use. Others are each a driver's worth of kernel code, and many don't know
+// network namespaces: they answer what a kernel without them answers, so that programs fall back. Of netlink, routing is
+// what getifaddrs(3) needs; libaudit takes EPROTONOSUPPORT as a kernel without audit.
+func (b *filterBuilder) sockets() {
+	allow := SeccompAction{Do: DoAllow}
+	family := func(op SeccompOp, v uint64) SeccompArg { return SeccompArg{Index: 0, Op: op, Value: v} }
+	protocol := func(op SeccompOp, v uint64) SeccompArg { return SeccompArg{Index: 2, Op: op, Value: v} }
+	for _, f := range []uint64{afUnix, afInet, afInet6} {
+		b.conditional("socket", allow, family(OpEqual, f))
+	}
+	b.conditional("socket", allow, family(OpEqual, afNetlink), protocol(OpEqual, netlinkRoute))
+	b.conditional("socket", SeccompAction{Do: DoErrno, Errno: ePROTONOSUPPORT}, family(OpEqual, afNetlink), protocol(OpGreater, netlinkRoute))
+	for f := range uint64(afNetlink) {
+		if f != afUnix && f != afInet && f != afInet6 {
+			b.conditional("socket", SeccompAction{Do: DoErrno, Errno: eAFNOSUPPORT}, family(OpEqual, f))
+		}
+	}
+	b.conditional("socket", SeccompAction{Do: DoErrno, Errno: eAFNOSUPPORT}, family(OpGreater, afNetlink))
+
+	// The kernel makes two sockets before it asks the family whether it has pairs, so a family must be refused here too.
+	b.conditional("socketpair", allow, family(OpEqual, afUnix))
+	b.conditional("socketpair", SeccompAction{Do: DoErrno, Errno: eOPNOTSUPP}, family(OpLess, afUnix))
+	b.conditional("socketpair", SeccompAction{Do: DoErrno, Errno: eOPNOTSUPP}, family(OpGreater, afUnix))
+
+	// Landlock's TCP rules and nftables' TCP matches don't see MPTCP; Go's listeners fall back to TCP. The other
+	// protocols are drivers of their own that a socket call loads.
+	for _, v := range []uint32{ipprotoDCCP, ipprotoL2TP, ipprotoSCTP, ipprotoMPTCP} {
+		b.refuse(SeccompRefusal{Syscall: "socket", Arg: 2, Value: v, Errno: ePROTONOSUPPORT})
+	}
+	// An AF_INET socket of this type becomes an AF_PACKET one. Source: net/socket.c, __sock_create.
+	b.refuse(SeccompRefusal{Syscall: "socket", Arg: 1, Mask: sockTypeMask, Value: sockPacket, Errno: eAFNOSUPPORT})
+}
+
+// terminal refuses to type into, or to paste into, a terminal that is shared with somebody outside, and to change a
+// terminal's line discipline, which loads drivers.
+func (b *filterBuilder) terminal() {
+	for _, v := range []uint32{tiocsti, tioclinux, tiocsetd} {
+		b.refuse(SeccompRefusal{Syscall: "ioctl", Arg: 1, Value: v, Errno: ePERM})
+	}
+}
