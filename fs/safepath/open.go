@@ -21,13 +21,16 @@ func openat2(root *os.File, unsafePath string, flags int, resolve uint64) (*os.F
 		relative = "."
 	}
 	how := unix.OpenHow{Flags: uint64(flags | unix.O_CLOEXEC), Resolve: resolve} //nolint:gosec // flags are bits
-	for {
+	for again := 0; ; {
 		fd, err := unix.Openat2(int(root.Fd()), relative, &how)
 		switch {
 		case err == nil:
 			return os.NewFile(uintptr(fd), unsafePath), nil
-		case errors.Is(err, unix.EINTR) || errors.Is(err, unix.EAGAIN):
-			// EAGAIN: something was renamed meanwhile and the kernel could not tell whether we left the root.
+		case errors.Is(err, unix.EINTR):
+			continue
+		case errors.Is(err, unix.EAGAIN) && again < maxAgain:
+			// Something on the host was renamed or mounted, and the kernel could not tell whether we left the root.
+			again++
 			continue
 		default:
 			return nil, &os.PathError{Op: "open beneath root", Path: unsafePath, Err: err}
@@ -35,13 +38,18 @@ func openat2(root *os.File, unsafePath string, flags int, resolve uint64) (*os.F
 	}
 }
 
+// maxAgain bounds how often an attacker who renames without pause, or who holds a lease on the file (EAGAIN as well),
+// makes us try.
+const maxAgain = 256
+
 // maxLinks is the kernel's own limit of symlinks in one look-up.
 const maxLinks = 40
 
 // Resolve returns where unsafePath leads when root is "/", with every symlink replaced, also where the last components
 // do not exist. The answer holds for the moment only: open it with OpenInRoot.
 func Resolve(root *os.File, unsafePath string) (string, error) {
-	done, todo := "/", path.Clean("/"+unsafePath)[1:]
+	// Not cleaned: "link/.." is the parent of what link leads to.
+	done, todo := "/", unsafePath
 	links := 0
 	for todo != "" {
 		name, rest, _ := strings.Cut(todo, "/")
