@@ -7,8 +7,9 @@
 // runtime/initproc) attaches them by descriptor, beneath a descriptor of the root (openat2 RESOLVE_IN_ROOT), so that
 // no path of a container is ever resolved from the host's root.
 //
-// It refuses options that it does not know and can't hand to the file system, sources that don't exist, and
-// destinations with NUL or `..` above the root.
+// It refuses whatever contains a NUL, sources that don't exist or change while they are opened, and devices that are not
+// the ones they should be. An option that it does not know is the file system's, which refuses it at the mount. A `..`
+// above the root stays at the root.
 //
 // Minimum kernel: 5.15 (open_tree, mount_setattr with AT_RECURSIVE, fsopen).
 //

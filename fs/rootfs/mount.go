@@ -96,8 +96,9 @@ func planMount(in *specs.Mount) (Mount, error) {
 	if in.Destination == "" {
 		return m, fmt.Errorf("destination is empty")
 	}
-	if strings.ContainsRune(in.Destination, 0) || strings.ContainsRune(in.Source, 0) {
-		return m, fmt.Errorf("path contains a NUL byte")
+	// The kernel reads up to the NUL: what is judged must be what is mounted, so type and options count as well.
+	if strings.ContainsRune(in.Destination+in.Source+in.Type+strings.Join(in.Options, ","), 0) {
+		return m, fmt.Errorf("contains a NUL byte")
 	}
 	// A relative destination is relative to "/": runtime-spec 1.2.0 deprecates it, and runc accepts it.
 	m.Destination = path.Clean("/" + in.Destination)
@@ -109,8 +110,8 @@ func planMount(in *specs.Mount) (Mount, error) {
 	if in.Type == "bind" {
 		m.Bind = true
 	}
-	if in.Type == "none" && !m.Bind {
-		return m, fmt.Errorf("type none without the option bind or rbind")
+	if (in.Type == "none" || in.Type == "") && !m.Bind {
+		return m, fmt.Errorf("type %q without the option bind or rbind", in.Type)
 	}
 	m.Cgroup = !m.Bind && (in.Type == "cgroup" || in.Type == "cgroup2")
 	if m.Bind {
