@@ -17,7 +17,7 @@ func (o *operation) openRuntime() error {
 	o.runtime, err = container.Open(container.Options{
 		Root: o.flags.paths.state, Profile: profile,
 		CacheDir: filepath.Join(o.flags.paths.data, filterName), SeccompHelper: siblingProgram("agentsafe-seccomp"),
-		Warn: o.note,
+		Warn: o.warn,
 	})
 	return err
 }

@@ -52,7 +52,7 @@ func (t *terminal) attach() error {
 	if t.inner, err = console.ConsoleFromFile(master); err != nil {
 		return fmt.Errorf("use terminal: %w", err)
 	}
-	if err := t.outer.SetRaw(); err != nil {
+	if err := setRaw(t.outer); err != nil {
 		return fmt.Errorf("set raw mode: %w", err)
 	}
 	t.resize()
@@ -64,6 +64,21 @@ func (t *terminal) attach() error {
 		close(t.copied)
 	}()
 	return nil
+}
+
+// setRaw makes every byte pass as it is. SetRaw alone leaves output processing
+// on: lines that the inner terminal has ended with CR LF would get another CR,
+// and a full-screen program's bare LF one that it did not want.
+func setRaw(c console.Console) error {
+	if err := c.SetRaw(); err != nil {
+		return err
+	}
+	mode, err := unix.IoctlGetTermios(int(c.Fd()), unix.TCGETS)
+	if err != nil {
+		return err
+	}
+	mode.Oflag &^= unix.OPOST
+	return unix.IoctlSetTermios(int(c.Fd()), unix.TCSETS, mode)
 }
 
 // receiveFile reads one descriptor off a unix socket.

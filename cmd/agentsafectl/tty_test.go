@@ -90,7 +90,7 @@ func TestRunOnTerminal(t *testing.T) {
 		t.Fatal(err)
 	}
 	before := s.termios()
-	cmd := b.command("--", "sh", "-c", `echo "size $(stty size) term $TERM tty $(tty)"; trap 'echo "now $(stty size)"' WINCH; echo ready; read -r line; echo "got <$line>"; sleep 0.2; exit 9`)
+	cmd := b.command("--", "sh", "-c", `echo "size $(stty size) term $TERM tty $(tty)"; trap 'echo "now $(stty size)"' WINCH; echo ready; while ! read -r line; do :; done; echo "got <$line>"; sleep 0.2; exit 9`)
 	cmd.Env = append(os.Environ(), "TERM=vt220")
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = s.slave, s.slave, s.slave
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true, Setctty: true}
@@ -98,13 +98,17 @@ func TestRunOnTerminal(t *testing.T) {
 		t.Fatal(err)
 	}
 	s.expect("size 41 99 term vt220 tty /dev/pts/0")
-	s.expect("ready")
+	s.expect("\nready\r\n")
 	if during := s.termios(); during.Lflag&unix.ICANON != 0 {
 		t.Error("the outer terminal is not raw")
 	}
 	if err := s.console.Resize(console.WinSize{Height: 50, Width: 120}); err != nil {
 		t.Fatal(err)
 	}
+	if err := cmd.Process.Signal(unix.SIGWINCH); err != nil { // resizing by the master does not reach a group in the background
+		t.Fatal(err)
+	}
+	s.expect("now 50 120\r\n")
 	s.send("hello\r")
 	s.expect("got <hello>")
 	err := cmd.Wait()
