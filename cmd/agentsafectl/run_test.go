@@ -427,3 +427,17 @@ func TestRunKilledIsSwept(t *testing.T) {
 		})
 	}
 }
+
+// TestAttack_Bombs: limits hold for what the task starts.
+func TestAttack_Bombs(t *testing.T) {
+	b := newBench(t)
+	_, errOut, status := b.run("", "--pids-limit", "12", "--timeout", "1m", "--", "sh", "-c", "for i in 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15; do sleep 5 & done; wait")
+	if status == 0 || !strings.Contains(errOut, "fork") {
+		t.Errorf("forks: status %d, %s", status, errOut)
+	}
+	// tail keeps its one line in memory.
+	_, errOut, status = b.run("", "--memory", "64m", "--timeout", "1m", "--", "sh", "-c", "head -c 512m /dev/zero | tail; exit $?")
+	if status != 137 && status != 1 {
+		t.Errorf("memory: status %d, %s", status, errOut)
+	}
+}
