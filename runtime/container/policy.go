@@ -30,9 +30,14 @@ func (r *Runtime) judge(ctx context.Context, cr *creation) (*specs.Spec, *Policy
 		LandlockABI:    initproc.LandlockABI(),
 		HostNamespaces: cr.ns.hostNamespaces(),
 		Mounts:         make([]profiles.MountFacts, len(cr.spec.Mounts)),
+
+		LandlockBestEffort: r.opts.LandlockBestEffort,
 	}
 	for i, s := range cr.src {
 		if s != nil {
+			if facts.Paths == nil {
+				facts.Paths = hostPaths()
+			}
 			facts.Mounts[i] = profiles.MountFacts{Path: s.Path, Mode: s.Mode, Dev: s.Dev, Ino: s.Ino, Rdev: s.Rdev}
 		}
 	}
@@ -52,6 +57,19 @@ func (r *Runtime) judge(ctx context.Context, cr *creation) (*specs.Spec, *Policy
 	return plan.Spec, policy, nil
 }
 
+// hostPaths identifies the directories of the host whose bind mounts are dangerous, so that a second name of one is
+// recognised as well.
+func hostPaths() []profiles.PathFacts {
+	var out []profiles.PathFacts
+	for _, path := range profiles.HostPaths() {
+		var st unix.Stat_t
+		if unix.Stat(path, &st) == nil {
+			out = append(out, profiles.PathFacts{Path: path, Dev: st.Dev, Ino: st.Ino})
+		}
+	}
+	return out
+}
+
 // encodeFilter lays a filter out as an array of struct sock_filter.
 func encodeFilter(in []unix.SockFilter) []byte {
 	out := make([]byte, 0, len(in)*8)
@@ -67,7 +85,7 @@ func convertLandlock(in *profiles.LandlockPlan) *initproc.Landlock {
 	}
 	out := &initproc.Landlock{HandledFS: in.HandledFS, HandledNet: in.HandledNet, Scoped: in.Scoped}
 	for _, r := range in.Rules {
-		out.Paths = append(out.Paths, initproc.LandlockPath{Path: r.Path, Access: r.Access, Optional: r.Optional})
+		out.Paths = append(out.Paths, initproc.LandlockPath{Path: r.Path, Access: r.Access, FileAccess: r.FileAccess(), Optional: r.Optional})
 	}
 	for _, r := range in.NetRules {
 		out.Ports = append(out.Ports, initproc.LandlockPort{Port: r.Port, Access: r.Access})

@@ -24,6 +24,8 @@ type Options struct {
 	SystemdCgroup bool
 	// Profile is the policy for new containers; nil is the built-in profile agent.
 	Profile *profiles.Profile
+	// LandlockBestEffort is the administrator's choice to go on where the kernel can't enforce a profile's file rules.
+	LandlockBestEffort bool
 	// CacheDir holds compiled filters; SeccompHelper is the program that compiles them.
 	CacheDir, SeccompHelper string
 	// Warn gets what is worth a log line and no error; nil discards it.

@@ -160,11 +160,13 @@ type Landlock struct {
 	Ports                         []LandlockPort
 }
 
-// LandlockPath grants access below a path of the container's merged view. An optional path may be missing.
+// LandlockPath grants access below a path of the container's merged view. FileAccess is what is granted if the path
+// turns out to be no directory. An optional path may be missing.
 type LandlockPath struct {
-	Path     string
-	Access   uint64
-	Optional bool
+	Path       string
+	Access     uint64
+	FileAccess uint64
+	Optional   bool
 }
 
 // LandlockPort grants access to a TCP port.

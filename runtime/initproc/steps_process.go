@@ -166,24 +166,47 @@ func planLandlockRuleset(p *Program, in *Process) {
 	p.call("create Landlock ruleset", unix.SYS_LANDLOCK_CREATE_RULESET, p.words(l.HandledFS, l.HandledNet, l.Scoped), imm(24), imm(0)).
 		into(in.landlockFD)
 	for _, r := range l.Paths {
-		next := &Label{}
-		beneath := p.scratch(16) // struct landlock_path_beneath_attr is packed: access, then the descriptor
-		p.put64(beneath, r.Access)
-		parent := Cell(beneath.plus(8).value) //nolint:gosec // offsets in the writable data are small
-		// No symlinks: what an image links /tmp to would be granted in its place.
-		o := planOpen(p, "open path of Landlock rule "+r.Path, imm(unix.AT_FDCWD), r.Path, unix.O_PATH,
-			unix.RESOLVE_NO_SYMLINKS|unix.RESOLVE_NO_MAGICLINKS).into(parent)
-		if r.Optional {
-			o.orElse(next, unix.ENOENT, unix.ENOTDIR, unix.ELOOP, unix.EACCES)
-		}
-		p.call("add Landlock rule "+r.Path, unix.SYS_LANDLOCK_ADD_RULE, val(in.landlockFD), imm(unix.LANDLOCK_RULE_PATH_BENEATH), beneath, imm(0))
-		p.call("close path of Landlock rule", unix.SYS_CLOSE, val(parent))
-		p.place(next)
+		planLandlockPath(p, in, r)
 	}
 	for _, r := range l.Ports {
 		p.call(fmt.Sprintf("add Landlock rule for port %d", r.Port), unix.SYS_LANDLOCK_ADD_RULE, val(in.landlockFD),
 			imm(landlockRuleNetPort), p.words(r.Access, uint64(r.Port)), imm(0))
 	}
+}
+
+func planLandlockPath(p *Program, in *Process, r LandlockPath) {
+	next, isFile := &Label{}, &Label{}
+	open := func(access uint64) (rule Arg, parent Cell, o op) {
+		rule = p.scratch(16) // struct landlock_path_beneath_attr is packed: access, then the descriptor
+		p.put64(rule, access)
+		parent = Cell(rule.plus(8).value) //nolint:gosec // offsets in the writable data are small
+		// No symlinks: what an image links /tmp to would be granted in its place.
+		return rule, parent, planOpen(p, "open path of Landlock rule "+r.Path, imm(unix.AT_FDCWD), r.Path, unix.O_PATH,
+			unix.RESOLVE_NO_SYMLINKS|unix.RESOLVE_NO_MAGICLINKS).into(parent)
+	}
+	add := func(rule Arg, parent Cell) op {
+		o := p.call("add Landlock rule "+r.Path, unix.SYS_LANDLOCK_ADD_RULE, val(in.landlockFD),
+			imm(unix.LANDLOCK_RULE_PATH_BENEATH), rule, imm(0))
+		p.call("close path of Landlock rule", unix.SYS_CLOSE, val(parent))
+		return o
+	}
+	rule, parent, o := open(r.Access)
+	if r.Optional {
+		o.orElse(next, unix.ENOENT, unix.ENOTDIR, unix.ELOOP, unix.EACCES)
+	}
+	if r.FileAccess == r.Access || r.FileAccess == 0 {
+		add(rule, parent)
+		p.place(next)
+		return
+	}
+	// EINVAL: rights that only directories have were granted on a file.
+	add(rule, parent).orElse(isFile, unix.EINVAL)
+	p.jump(next)
+	p.place(isFile)
+	p.call("close path of Landlock rule", unix.SYS_CLOSE, val(parent))
+	rule, parent, _ = open(r.FileAccess)
+	add(rule, parent)
+	p.place(next)
 }
 
 const landlockRuleNetPort = 2
