@@ -1,0 +1,82 @@
+package main
+
+import (
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+)
+
+const readmePath = "../../README.md"
+
+// readmeCommands returns the lines of README's sh blocks.
+func readmeCommands(t *testing.T) []string {
+	t.Helper()
+	data, err := os.ReadFile(readmePath)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var out []string
+	for i, part := range strings.Split(string(data), "```") {
+		if block, ok := strings.CutPrefix(part, "sh\n"); ok && i%2 == 1 {
+			out = append(out, strings.Split(strings.TrimSpace(block), "\n")...)
+		}
+	}
+	return out
+}
+
+// TestREADME runs what the README tells people to run. The commands of engines
+// are run by the tests of integration/; here they must be known ones.
+func TestREADME(t *testing.T) {
+	b := newBench(t)
+	bin := filepath.Join(b.dir, "bin")
+	wrapper := "#!/bin/sh\ncommand=$1\nshift\nexec " + program + " --root " + b.dir + "/state --run-dir " + b.dir +
+		"/runs --data-dir " + b.dir + "/data \"$command\" \"$@\"\n"
+	image, err := os.ReadFile(busyboxImage(t))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Mkdir(bin, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	for path, data := range map[string]string{
+		filepath.Join(bin, "agentsafectl"):      wrapper,
+		filepath.Join(b.workspace, "Makefile"):  "test:\n\t@echo tested\n",
+		filepath.Join(b.workspace, "image.tar"): string(image),
+	} {
+		if err := os.WriteFile(path, []byte(data), 0o755); err != nil {
+			t.Fatal(err)
+		}
+	}
+	known := []string{
+		"docker run --rm --runtime=agentsafe IMAGE CMD",
+		"podman --runtime /usr/local/bin/agentsafe run --rm IMAGE CMD",
+		"ctr run --rm --runc-binary /usr/local/bin/agentsafe IMAGE ID CMD",
+	}
+	ran := 0
+	for _, line := range readmeCommands(t) {
+		cmd := exec.Command("sh", "-c", line)
+		switch {
+		case strings.HasPrefix(line, "agentsafectl "):
+			cmd.Dir = b.workspace
+			cmd.Env = append(os.Environ(), "PATH="+bin+":"+os.Getenv("PATH"))
+		case strings.HasPrefix(line, "make "):
+			cmd = exec.Command("make", "-n", "-C", "../..", strings.TrimPrefix(line, "make "))
+		case slices.Contains(known, line):
+			continue
+		default:
+			t.Errorf("nobody runs %q", line)
+			continue
+		}
+		out, err := cmd.CombinedOutput()
+		if err != nil && !(strings.HasSuffix(line, "doctor") && strings.Contains(string(out), "can NOT be enforced")) {
+			t.Errorf("%s: %v\n%s", line, err, out)
+		}
+		ran++
+	}
+	if ran < 6 {
+		t.Errorf("only %d commands in README.md", ran)
+	}
+}
