@@ -90,6 +90,10 @@ type supervisor struct {
 	container *container.Container
 	term      *terminal
 	signals   <-chan os.Signal
+
+	out     outcome
+	timeUp  <-chan time.Time // the caller's limit
+	graceUp <-chan time.Time // set once the task was asked to stop
 }
 
 // wait returns when the process has ended, by itself or because the time is up.
@@ -103,47 +107,49 @@ func (s *supervisor) wait(ctx context.Context, timeout time.Duration) (outcome, 
 		status, err := s.process.Wait()
 		done <- exit{status, err}
 	}()
-	var timeUp, graceUp <-chan time.Time
 	if timeout > 0 {
 		timer := time.NewTimer(timeout)
 		defer timer.Stop()
-		timeUp = timer.C
+		s.timeUp = timer.C
 	}
-	out := outcome{}
 	for {
+		var err error
 		select {
 		case e := <-done:
-			out.status = e.status
-			return out, e.err
-		case <-timeUp:
-			out.timedOut, timeUp = true, nil
-			if err := s.killAll(ctx); err != nil {
-				return out, err
-			}
-		case <-graceUp:
-			graceUp = nil
-			if err := s.killAll(ctx); err != nil {
-				return out, err
-			}
+			s.out.status = e.status
+			return s.out, e.err
+		case <-s.timeUp:
+			s.out.timedOut, s.timeUp = true, nil
+			err = s.killAll(ctx)
+		case <-s.graceUp:
+			s.graceUp = nil
+			err = s.killAll(ctx)
 		case got := <-s.signals:
-			sig, ok := got.(unix.Signal)
-			if !ok || s.keep(sig) {
-				continue
-			}
-			s.process.Signal(sig) //nolint:errcheck // it may have ended meanwhile
-			if !asksToStop(sig) {
-				continue
-			}
-			if graceUp != nil { // asked twice
-				if err := s.killAll(ctx); err != nil {
-					return out, err
-				}
-			}
-			// The first process of a PID namespace ignores what it has no
-			// handler for: without this, Ctrl-C would not end `sleep 100`.
-			graceUp = time.After(stopGrace)
+			err = s.signal(ctx, got)
+		}
+		if err != nil {
+			return s.out, err
 		}
 	}
+}
+
+// signal passes a signal on to the task.
+func (s *supervisor) signal(ctx context.Context, got os.Signal) error {
+	sig, ok := got.(unix.Signal)
+	if !ok || s.keep(sig) {
+		return nil
+	}
+	s.process.Signal(sig) //nolint:errcheck // it may have ended meanwhile
+	if !asksToStop(sig) {
+		return nil
+	}
+	if s.graceUp != nil { // asked twice
+		return s.killAll(ctx)
+	}
+	// The first process of a PID namespace ignores what it has no handler for:
+	// without this, SIGTERM would not end `sleep 100`.
+	s.graceUp = time.After(stopGrace)
+	return nil
 }
 
 // keep says whether a signal is for us and not for the task.

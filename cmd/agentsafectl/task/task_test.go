@@ -211,15 +211,9 @@ func TestAttack_EtcSecrets(t *testing.T) {
 	write := func(name, data string, mode os.FileMode) {
 		t.Helper()
 		p := filepath.Join(etc, name)
-		if err := os.MkdirAll(filepath.Dir(p), 0o755); err != nil {
-			t.Fatal(err)
-		}
-		if err := os.WriteFile(p, []byte(data), 0o600); err != nil {
-			t.Fatal(err)
-		}
-		if err := os.Chmod(p, mode); err != nil {
-			t.Fatal(err)
-		}
+		must(t, os.MkdirAll(filepath.Dir(p), 0o755))
+		must(t, os.WriteFile(p, []byte(data), 0o600))
+		must(t, os.Chmod(p, mode))
 	}
 	write("services", "ok", 0o644)
 	write("ssl/certs/ca.pem", "-----BEGIN CERTIFICATE-----", 0o644)
@@ -235,19 +229,11 @@ func TestAttack_EtcSecrets(t *testing.T) {
 		write(secret, "SECRET", 0o644)
 	}
 	for link, target := range map[string]string{"localtime": "/usr/share/zoneinfo/UTC", "magic": "shadow"} {
-		if err := os.Symlink(target, filepath.Join(etc, link)); err != nil {
-			t.Fatal(err)
-		}
+		must(t, os.Symlink(target, filepath.Join(etc, link)))
 	}
-	if err := os.Chmod(filepath.Join(etc, "fonts/closed"), 0o700); err != nil {
-		t.Fatal(err)
-	}
-	if err := unix.Mkfifo(filepath.Join(etc, "hosts.fifo"), 0o644); err != nil {
-		t.Fatal(err)
-	}
-	if err := unix.Mkfifo(filepath.Join(etc, "perl/fifo"), 0o644); err != nil {
-		t.Fatal(err)
-	}
+	must(t, os.Chmod(filepath.Join(etc, "fonts/closed"), 0o700))
+	must(t, unix.Mkfifo(filepath.Join(etc, "hosts.fifo"), 0o644))
+	must(t, unix.Mkfifo(filepath.Join(etc, "perl/fifo"), 0o644))
 	root, err := os.OpenRoot(etc)
 	if err != nil {
 		t.Fatal(err)
@@ -275,6 +261,13 @@ func TestAttack_EtcSecrets(t *testing.T) {
 	// perl has a FIFO, fonts a closed directory, ssl/certs and vim a private key.
 	if !slices.Equal(found.Binds, []string{"alternatives"}) {
 		t.Errorf("bound %q", found.Binds)
+	}
+}
+
+func must(t *testing.T, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
 	}
 }
 
