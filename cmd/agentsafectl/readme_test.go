@@ -57,13 +57,13 @@ func TestREADME(t *testing.T) {
 	}
 	ran := 0
 	for _, line := range readmeCommands(t) {
-		cmd := exec.Command("sh", "-c", line)
+		cmd := exec.CommandContext(t.Context(), "sh", "-c", line)
 		switch {
 		case strings.HasPrefix(line, "agentsafectl "):
 			cmd.Dir = b.workspace
 			cmd.Env = append(os.Environ(), "PATH="+bin+":"+os.Getenv("PATH"))
 		case strings.HasPrefix(line, "make "):
-			cmd = exec.Command("make", "-n", "-C", "../..", strings.TrimPrefix(line, "make "))
+			cmd = exec.CommandContext(t.Context(), "make", "-n", "-C", "../..", strings.TrimPrefix(line, "make "))
 		case slices.Contains(known, line):
 			continue
 		default:

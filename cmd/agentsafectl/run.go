@@ -62,7 +62,7 @@ if it does not exist.`,
 	flags := c.Flags()
 	flags.SetInterspersed(false) // what follows the command is the command's
 	flags.StringVar(&f.id, "id", "", "`name` of the container (default: random)")
-	flags.StringVar(&f.profile, "profile", "agent", "`policy` to run under")
+	flags.StringVar(&f.profile, "profile", "agent", "`policy` to run under: a built-in name, or the path of a file (with a slash)")
 	flags.StringVar(&f.rootfs, "rootfs", "", "run on the root file system in `dir`; it is not changed")
 	flags.StringVar(&f.image, "image", "", "run on the image in `file.tar` (docker save or OCI layout)")
 	flags.StringVar(&f.imageName, "image-name", "", "which image, if the file holds several")

@@ -50,7 +50,7 @@ func TestMain(m *testing.M) {
 }
 
 func build(out, pkg string) error {
-	cmd := exec.Command("go", "build", "-o", out, pkg)
+	cmd := exec.CommandContext(context.Background(), "go", "build", "-o", out, pkg)
 	if data, err := cmd.CombinedOutput(); err != nil {
 		return fmt.Errorf("%w: %s", err, data)
 	}
@@ -113,7 +113,7 @@ func mounts(t *testing.T) int {
 
 // command makes `agentsafectl run args...` with the test's directories.
 func (b *bench) command(args ...string) *exec.Cmd {
-	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Minute)
+	ctx, cancel := context.WithTimeout(b.t.Context(), 2*time.Minute)
 	b.t.Cleanup(cancel)
 	cmd := exec.CommandContext(ctx, program, append([]string{
 		"--root", filepath.Join(b.dir, "state"), "--run-dir", filepath.Join(b.dir, "runs"),
@@ -439,5 +439,29 @@ func TestAttack_Bombs(t *testing.T) {
 	_, errOut, status = b.run("", "--memory", "64m", "--timeout", "1m", "--", "sh", "-c", "head -c 512m /dev/zero | tail; exit $?")
 	if status != 137 && status != 1 {
 		t.Errorf("memory: status %d, %s", status, errOut)
+	}
+}
+
+// TestRunUnderProfileFile: Landlock is in force, shown with a profile that
+// restricts paths.
+func TestRunUnderProfileFile(t *testing.T) {
+	b := newBench(t)
+	profile := filepath.Join(b.dir, "narrow.yaml")
+	text := `apiVersion: agentsafe.dev/v1
+kind: Profile
+metadata: {name: narrow, description: reads programs and writes its folder}
+extends: agent
+filesystem: {read: [/usr, /lib, /lib64, /bin, /proc, /dev], execute: [/usr, /lib, /lib64, /bin], write: [` + b.workspace + `, /dev/null]}
+`
+	if err := os.WriteFile(profile, []byte(text), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	script := `echo x >in-workspace && cat in-workspace; for f in /tmp/x /var/tmp/x; do echo x >$f; done; cat /etc/passwd; ls /etc`
+	out, errOut, _ := b.run("", "--profile", profile, "--", "sh", "-c", script)
+	if out != "x\n" || strings.Count(errOut, "Permission denied") != 4 {
+		t.Errorf("output %q, error output %q", out, errOut)
+	}
+	if _, errOut, status := b.run("", "--profile", "./no-such.yaml", "--", "true"); status != exitOwn || !strings.Contains(errOut, "no-such.yaml") {
+		t.Errorf("status %d, %s", status, errOut)
 	}
 }

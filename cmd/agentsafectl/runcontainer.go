@@ -2,15 +2,20 @@ package main
 
 import (
 	"fmt"
+	"os"
 	"path/filepath"
+	"strings"
+
+	"golang.org/x/sys/unix"
 
 	"github.com/agentsafe/agentsafe/profiles"
+	"github.com/agentsafe/agentsafe/profiles/profilefile"
 	"github.com/agentsafe/agentsafe/runtime/container"
 )
 
 // openRuntime opens the runtime under the profile that the caller named.
 func (o *operation) openRuntime() error {
-	profile, err := profiles.Builtin(o.flags.profile)
+	profile, err := loadProfile(o.flags.profile)
 	if err != nil {
 		return fmt.Errorf("--profile: %w", err)
 	}
@@ -20,4 +25,25 @@ func (o *operation) openRuntime() error {
 		Warn: o.warn,
 	})
 	return err
+}
+
+// loadProfile takes the name of a built-in profile, or a path (with a slash in
+// it, so that no file in the current folder can pass for a built-in one).
+func loadProfile(name string) (*profiles.Profile, error) {
+	if !strings.Contains(name, "/") {
+		return profiles.Builtin(name)
+	}
+	f, err := os.OpenFile(name, os.O_RDONLY|unix.O_NONBLOCK|unix.O_NOCTTY, 0)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	info, err := f.Stat()
+	if err != nil {
+		return nil, err
+	}
+	if !info.Mode().IsRegular() {
+		return nil, fmt.Errorf("%s: not a regular file", name)
+	}
+	return profilefile.Parse(f, name)
 }

@@ -82,7 +82,7 @@ func TestSweepSparesTheLiving(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	err = sweep(context.Background(), parent, func(_ context.Context, id, path string) error {
+	err = sweep(t.Context(), parent, func(_ context.Context, id, path string) error {
 		if id == "stuck" {
 			return errors.New("its container does not go")
 		}
@@ -126,7 +126,7 @@ func TestAttack_SweepFollowsLinks(t *testing.T) {
 		t.Fatal(err)
 	}
 	none := func(context.Context, string, string) error { return nil }
-	if err := sweep(context.Background(), parent, none); err != nil {
+	if err := sweep(t.Context(), parent, none); err != nil {
 		t.Error(err)
 	}
 	if _, err := os.Stat(filepath.Join(victim, "file")); err != nil {

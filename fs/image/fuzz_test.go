@@ -3,7 +3,6 @@ package image
 import (
 	"archive/tar"
 	"bytes"
-	"context"
 	"io"
 	"os"
 	"path/filepath"
@@ -64,7 +63,7 @@ func FuzzLayer(f *testing.F) {
 		}
 		a := &Archive{data: bytes.NewReader(data), entries: map[string]entry{"l": {size: int64(len(data))}}}
 		lim := Limits{LayerEntries: 200, LayerBytes: 1 << 20}.withDefaults()
-		_, err := unpack(context.Background(), a, Layer{name: "l", DiffID: blobDigest(string(data))}, target, lim)
+		_, err := unpack(t.Context(), a, Layer{name: "l", DiffID: blobDigest(string(data))}, target, lim)
 		if got, err := os.ReadFile(canary); err != nil || string(got) != "alive" {
 			t.Fatalf("canary: %q, %v", got, err)
 		}

@@ -2,7 +2,6 @@ package image
 
 import (
 	"archive/tar"
-	"context"
 	"errors"
 	"io/fs"
 	"os"
@@ -47,7 +46,7 @@ func unpackImage(tb testing.TB, data []byte, lim Limits) (dir string, layers []s
 		tb.Fatal(err)
 	}
 	defer s.Close()
-	layers, got, err = s.Unpack(context.Background(), a, img)
+	layers, got, err = s.Unpack(tb.Context(), a, img)
 	return dir, layers, got, err
 }
 
@@ -237,7 +236,7 @@ func TestUnpackUsesCacheAndCleansCrash(t *testing.T) {
 		t.Fatal(err)
 	}
 	for i, want := range []int{1, 0} {
-		_, got, err := s.Unpack(context.Background(), a, img)
+		_, got, err := s.Unpack(t.Context(), a, img)
 		if err != nil || got.Entries != want {
 			t.Errorf("pass %d: %+v, %v", i, got, err)
 		}
@@ -253,7 +252,7 @@ func TestUnpackUsesCacheAndCleansCrash(t *testing.T) {
 	if err := errors.Join(s.root.Remove(short), s.root.Symlink("/etc", short)); err != nil {
 		t.Fatal(err)
 	}
-	_, _, err = s.Unpack(context.Background(), a, img)
+	_, _, err = s.Unpack(t.Context(), a, img)
 	wantError(t, err, "another layer")
 }
 

@@ -2,7 +2,6 @@ package doctor
 
 import (
 	"bytes"
-	"context"
 	"encoding/json"
 	"flag"
 	"os"
@@ -177,7 +176,7 @@ func TestKernelVersion(t *testing.T) {
 // TestProbe holds the probes against what a kernel of the project's minimum has:
 // a probe that wrongly says "unsupported" fails here.
 func TestProbe(t *testing.T) {
-	f, err := Probe(context.Background(), Options{
+	f, err := Probe(t.Context(), Options{
 		Program: os.Args[0], ProbeArgs: []string{probeArg}, StateDir: "/run/agentsafe-no-such", DataDir: t.TempDir(),
 	})
 	if err != nil {
@@ -213,11 +212,11 @@ func TestProbe(t *testing.T) {
 // TestProbeFailsWhereThereIsNothing: children that can't get what they ask for
 // report it, and are not taken for success.
 func TestProbeFailsWhereThereIsNothing(t *testing.T) {
-	err := child(context.Background(), Options{Program: os.Args[0], ProbeArgs: []string{probeArg}}, "no-such-probe", 0)
+	err := child(t.Context(), Options{Program: os.Args[0], ProbeArgs: []string{probeArg}}, "no-such-probe", 0)
 	if err == nil || !strings.Contains(err.Error(), "unknown probe") {
 		t.Errorf("error = %v", err)
 	}
-	err = child(context.Background(), Options{Program: "/no/such/program"}, probeNothing, unix.CLONE_NEWNS)
+	err = child(t.Context(), Options{Program: "/no/such/program"}, probeNothing, unix.CLONE_NEWNS)
 	if err == nil {
 		t.Error("a program that is not there succeeded")
 	}
