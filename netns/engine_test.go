@@ -129,6 +129,35 @@ func TestEngineRefusesPrivateAndMetadata(t *testing.T) {
 	}
 }
 
+// A held namespace refuses what is attached to it until Settle, and then is as if the rules had been there all along.
+func TestHoldUntilSettle(t *testing.T) {
+	if !isolated(t) {
+		return
+	}
+	b := &bridged{newSpace(t), newSpace(t)}
+	rules, err := PlanRules(Policy{Mode: ModeEngine})
+	must(t, err)
+	must(t, rules.Hold(b.task.ns))
+	must(t, LoopbackUp(b.task.ns))
+	must(t, rules.Settle(b.task.ns, nil)) // no link yet: stays held
+	b.link()
+	b.task.run("ip addr add fd30::3/64 dev eth0")
+	b.serveHosts()
+	b.populate("93.184.216.34", "10.9.9.9", "2606:2800::9", "fd99::9")
+	public, private := endpoints(80, "93.184.216.34", "2606:2800::9"), endpoints(80, "10.9.9.9", "fd99::9")
+	b.task.refused("tcp", unix.ECONNREFUSED, public...)
+	b.task.refused("tcp", unix.ECONNREFUSED, endpoints(80, peer4, peer6)...)
+	for range 2 { // again when a network is connected later
+		must(t, rules.Settle(b.task.ns, nil))
+		b.task.reaches("tcp", public...)
+		b.task.reaches("tcp", endpoints(80, peer4, peer6)...)
+		b.task.refused("tcp", unix.ECONNREFUSED, private...)
+	}
+	eventually(t, "duplicate address detection to pass", func() bool {
+		return !strings.Contains(b.task.run("ip -6 addr show dev eth0"), "tentative")
+	})
+}
+
 // Rules installed before any link exists hold for links that come later, and
 // IPv6 comes up under them: nodad isn't used here.
 func TestInstallBeforeLinks(t *testing.T) {

@@ -120,9 +120,7 @@ func engineOutput(allow []netip.Prefix) chain {
 		// listener reports, and duplicate address detection sends from ::,
 		// so before the source check. Only the kernel or CAP_NET_RAW sends
 		// these types.
-		accept("icmpv6 type @neighbour", []expr{
-			meta(reg, unix.NFT_META_L4PROTO), equal(unix.IPPROTO_ICMPV6), payload(reg, l4Base, 0, 1), lookup(reg, "neighbour"),
-		}),
+		acceptNeighbours(),
 		// The reset of a refused connection carries the refused address as
 		// its source and travels from us to us, through this hook.
 		accept("ct direction reply ct state related fib daddr type local", slices.Concat(

@@ -263,8 +263,8 @@ func TestCreateRefusesUsedCgroup(t *testing.T) {
 func TestCreateFailureLeavesNothing(t *testing.T) {
 	host := testHost(t)
 	r := &specs.LinuxResources{CPU: &specs.LinuxCPU{Cpus: "4000"}}
-	if !host.has("cpuset") {
-		r = &specs.LinuxResources{HugepageLimits: []specs.LinuxHugepageLimit{{Pagesize: "7KB", Limit: 1}}}
+	if host.Unified {
+		r = &specs.LinuxResources{Unified: map[string]string{"cgroup.max.depth": "deep"}}
 	}
 	path := testParent + "/b/c"
 	cfg, err := Plan(Input{ID: "t", CgroupsPath: path, Resources: r, Host: host})
@@ -272,7 +272,7 @@ func TestCreateFailureLeavesNothing(t *testing.T) {
 		t.Fatal(err)
 	}
 	_, err = Create(cfg)
-	if err == nil || !strings.Contains(err.Error(), "cpuset") && !strings.Contains(err.Error(), "hugetlb") {
+	if err == nil || !strings.Contains(err.Error(), "cpuset") && !strings.Contains(err.Error(), "cgroup.max.depth") {
 		t.Errorf("error doesn't name the controller: %v", err)
 	}
 	for _, dir := range cfg.Paths {

@@ -89,9 +89,9 @@ func TestUndelegatedController(t *testing.T) {
 		return
 	}
 	cfg := testPlan(t, nil)
-	cfg.needs = []need{{"memory", "linux.resources.memory.limit"}}
+	cfg.needs = []need{{"none", "linux.resources.none"}} // as if an ancestor withheld it
 	_, err := Create(cfg)
-	if !errors.Is(err, ErrUnsupported) || !strings.Contains(err.Error(), "linux.resources.memory.limit: controller memory") {
+	if !errors.Is(err, ErrUnsupported) || !strings.Contains(err.Error(), "linux.resources.none: controller none") {
 		t.Errorf("got %v", err)
 	}
 	if exists(cfg.Paths[""]) {

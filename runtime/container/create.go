@@ -176,6 +176,7 @@ func (cr *creation) judge(ctx context.Context) error {
 		Version: stateVersion, OCIVersion: specs.Version, ID: cr.o.ID, Bundle: cr.bundle.Name(), Rootfs: cr.root.Path,
 		Created: time.Now().UTC(), Annotations: cr.spec.Annotations,
 		OwnPID:  cr.ns.own[specs.PIDNamespace],
+		OwnNet:  cr.ns.own[specs.NetworkNamespace],
 		UserNS:  cr.ns.own[specs.UserNamespace] || cr.ns.joined[specs.UserNamespace] != nil,
 		TimeNS:  cr.ns.own[specs.TimeNamespace] || cr.ns.joined[specs.TimeNamespace] != nil,
 		Network: policy.Network.Mode, ResolvConf: cr.resolvConf(),

@@ -121,6 +121,9 @@ func (r *Runtime) installNetwork(cr *creation) error {
 	if err != nil {
 		return err
 	}
+	if own {
+		return rules.Hold(ns)
+	}
 	return rules.Install(ns)
 }
 
@@ -162,6 +165,9 @@ func (c *Container) finalizeNetwork() error {
 	rules, err := netns.PlanRules(d.Policy.Network)
 	if err != nil {
 		return err
+	}
+	if c.state.OwnNet {
+		return rules.Settle(ns, servers)
 	}
 	return rules.Finalize(ns, servers)
 }

@@ -69,7 +69,7 @@ type Container struct {
 	// detail is read when it is first needed, see details.
 	detail *Detail
 	group  *cgroup.Group
-	child *initproc.Child // of the creating process alone
+	child  *initproc.Child // of the creating process alone
 	// attached says that this process holds the child's socket, because there is no start socket.
 	attached bool
 }

@@ -51,8 +51,9 @@ type State struct {
 	// another process is not mistaken for it.
 	InitPID   int    `json:"initPid"`
 	InitStart uint64 `json:"initStart"`
-	// OwnPID, UserNS and TimeNS say that the container has a namespace other than the host's.
+	// OwnPID, OwnNet say that the namespace was made for this container; UserNS and TimeNS that it is not the host's.
 	OwnPID bool `json:"ownPid"`
+	OwnNet bool `json:"ownNet"`
 	UserNS bool `json:"userns"`
 	TimeNS bool `json:"timens"`
 	// Cgroup is where the container's cgroups are.

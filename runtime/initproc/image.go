@@ -13,11 +13,12 @@ import (
 // The image is a static ELF executable with four segments at fixed addresses. Nothing is relocated and the child has
 // neither heap nor libc, so address randomisation would hide nothing but the stack, which the kernel still moves.
 const (
-	codeBase  = 0x400000   // headers and interpreter, r-x
-	tableBase = 0x1000000  // operations, r--; TABLE in vm_*.s
-	roBase    = 0x10000000 // strings and structures, r--
-	rwBase    = 0x40000000 // cells and buffers, rw-; REPORT in vm_*.s
-	roMax     = rwBase - roBase
+	codeBase  = 0x400000  // headers and interpreter, r-x
+	tableBase = 0x1000000 // operations, r--; TABLE in vm_*.s
+	// Not 0x10000000 and 0x40000000, which are CLONE_NEWUSER and CLONE_NEWNET: String tells addresses from numbers.
+	roBase = 0x11000000 // strings and structures, r--
+	rwBase = 0x41000000 // cells and buffers, rw-; REPORT in vm_*.s
+	roMax  = rwBase - roBase
 
 	headerBytes = 64 + 4*56
 

@@ -37,7 +37,7 @@ func TestImageMappings(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	want := map[string]string{"00400000": "r-xp", "01000000": "r--p", "10000000": "r--p", "40000000": "rw-p"}
+	want := map[string]string{"00400000": "r-xp", "01000000": "r--p", "11000000": "r--p", "41000000": "rw-p"}
 	for line := range strings.Lines(string(maps)) {
 		f := strings.Fields(line)
 		start, _, _ := strings.Cut(f[0], "-")

@@ -26,6 +26,16 @@ func (d *Donation) Add(f *os.File) int {
 	return len(d.files) - 1
 }
 
+// above returns a number that the standard library does not use while it arranges the child's descriptors: it moves
+// those that are in the way to numbers from the highest of them upwards, one for each and one for its own pipe.
+func (d *Donation) above() int {
+	highest := len(d.files)
+	for _, f := range d.files {
+		highest = max(highest, int(f.Fd()))
+	}
+	return highest + len(d.files) + 3
+}
+
 // SpawnOptions says how a child comes into being.
 type SpawnOptions struct {
 	Donation   *Donation
@@ -49,7 +59,7 @@ type Child struct {
 // Spawn clones a child that executes p. It returns once the child runs its own program, in its new namespaces. sync
 // is the host's end of the socket whose other end is p's SyncFD; the Child owns it from here on, also on error.
 func Spawn(p *Program, sync *os.File, o *SpawnOptions) (*Child, error) {
-	exe, err := p.seal(len(o.Donation.files) + 64)
+	exe, err := p.seal(o.Donation.above())
 	if err != nil {
 		sync.Close()
 		return nil, err

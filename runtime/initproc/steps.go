@@ -153,7 +153,10 @@ func planWaitStart(p *Program, s *createState) {
 	conn := p.cell(0)
 	p.call("wait for start", unix.SYS_ACCEPT4, imm(s.ListenFD), imm(0), imm(0), imm(unix.SOCK_CLOEXEC)).into(conn)
 	// A caller that connects and dies says nothing (0 bytes): wait for the next one.
-	p.call("wait for start", unix.SYS_READ, val(conn), p.scratch(8), imm(1)).expect(1).orElse(again)
+	told := &Label{}
+	p.call("wait for start", unix.SYS_READ, val(conn), p.scratch(8), imm(1)).expect(1).then(told).orElse(nil)
+	p.call("close connection", unix.SYS_CLOSE, val(conn)).then(again)
+	p.place(told)
 	// From here on errors go to whoever started the container; its end of file tells of a successful execve.
 	p.call("take over start's connection", unix.SYS_DUP3, val(conn), imm(s.SyncFD), imm(unix.O_CLOEXEC))
 	p.call("close listening socket", unix.SYS_CLOSE, imm(s.ListenFD))

@@ -46,11 +46,11 @@ func planExecute(p *Program, in *Process) {
 	}
 	argv, env := p.vector(in.Args), p.vector(in.Env)
 	what := "exec " + quote(in.Args[0])
-	for _, tolerant := range []bool{true, false} {
+	for _, tolerant := range passes(in.Programs) {
 		for i, program := range in.Programs {
 			o := p.call(what, unix.SYS_EXECVE, p.str(program), argv, env)
 			switch {
-			case tolerant && len(in.Programs) > 1:
+			case tolerant:
 				o.ignore(unix.ENOENT, unix.ENOTDIR, unix.EACCES)
 			case i < len(in.Programs)-1:
 				o.ignore(unix.ENOENT, unix.ENOTDIR)
@@ -61,16 +61,25 @@ func planExecute(p *Program, in *Process) {
 
 func quote(s string) string { return fmt.Sprintf("%q", s) }
 
+// passes over the programs to try, as execvp(3) does it: one that can't be executed is passed over for a later one that
+// can, and only if there is none it is what the error is about. The values say whether EACCES is tolerated.
+func passes(programs []string) []bool {
+	if len(programs) == 1 {
+		return []bool{false}
+	}
+	return []bool{true, false}
+}
+
 // planLookPath fails early, at create, when no program can be executed: engines expect "not found" there.
 func planLookPath(p *Program, in *Process) {
 	found := &Label{}
 	what := "exec " + quote(in.Args[0])
-	for _, tolerant := range []bool{true, false} {
+	for _, tolerant := range passes(in.Programs) {
 		for i, program := range in.Programs {
 			// faccessat2 with AT_EACCESS judges by the ids that execve will have.
 			o := p.call(what, unix.SYS_FACCESSAT2, imm(unix.AT_FDCWD), p.str(program), imm(unix.X_OK), imm(unix.AT_EACCESS)).then(found)
 			switch {
-			case tolerant && len(in.Programs) > 1:
+			case tolerant:
 				o.orElse(nil, unix.ENOENT, unix.ENOTDIR, unix.EACCES)
 			case i < len(in.Programs)-1:
 				o.orElse(nil, unix.ENOENT, unix.ENOTDIR)

@@ -24,7 +24,7 @@ func (p *Program) String() string {
 			if n > 0 {
 				b.WriteString(", ")
 			}
-			b.WriteString(p.describe(o.arg(n)))
+			b.WriteString(o.describe(n))
 		}
 		b.WriteString(")")
 		o.describeFlow(&b)
@@ -118,7 +118,29 @@ func callNames() map[uintptr]string {
 	}
 }
 
-// describe prints an argument: strings as such, other data by its size only.
+// describe prints argument n. Structures that decide what is opened, mounted or granted are printed word by word, so
+// that a change of a flag shows in a golden file.
+func (o op) describe(n int) string {
+	words := 0
+	switch name := o.name(); {
+	case name == "openat2" && n == 2, name == "mount_setattr" && n == 3, name == "landlock_create_ruleset" && n == 0,
+		name == "capset" && n == 1:
+		words = 3
+	case name == "prlimit64" && n == 2:
+		words = 2
+	}
+	a := o.arg(n)
+	if words == 0 || a.kind != argRO || a.value+uint64(8*words) > uint64(len(o.p.ro)) {
+		return o.p.describe(a)
+	}
+	var list []string
+	for i := range words {
+		list = append(list, fmt.Sprintf("%#x", binary.NativeEndian.Uint64(o.p.ro[a.value+uint64(8*i):]))) //nolint:gosec // not negative
+	}
+	return "{" + strings.Join(list, " ") + "}"
+}
+
+// describe prints an argument: strings as such, other data by its place only.
 func (p *Program) describe(a Arg) string {
 	switch a.kind {
 	case argCell:

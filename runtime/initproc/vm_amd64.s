@@ -6,7 +6,7 @@
 // R12 table base, R13 current op. An op is 96 bytes; see op in program.go for the offsets used here.
 
 #define TABLE  0x1000000
-#define REPORT 0x40000000
+#define REPORT 0x41000000
 
 #define LOADARG(n, off, reg) \
 	MOVQ  off(R13), reg   \

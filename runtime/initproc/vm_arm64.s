@@ -5,7 +5,7 @@
 // R19 table base, R20 current op, R21 flag bytes.
 
 #define TABLE  0x1000000
-#define REPORT 0x40000000
+#define REPORT 0x41000000
 
 #define LOADARG(n, off, reg) \
 	MOVD off(R20), reg    \
