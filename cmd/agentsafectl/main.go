@@ -18,8 +18,7 @@ func run(args []string) int {
 	root := newRootCommand()
 	root.SetArgs(args)
 	err := root.Execute()
-	var exit *exitError
-	if errors.As(err, &exit) {
+	if exit, ok := errors.AsType[*exitError](err); ok {
 		if exit.err != nil {
 			fmt.Fprintln(os.Stderr, "agentsafectl:", exit.err)
 		}

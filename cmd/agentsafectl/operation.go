@@ -151,7 +151,7 @@ func (o *operation) writeSkeleton(name string) error {
 	if err != nil {
 		return fmt.Errorf("write skeleton: %w", err)
 	}
-	defer dir.Close()
+	defer dir.Close() //nolint:errcheck // a directory handle
 	return task.WriteSkeleton(dir, o.plan.Skeleton)
 }
 
@@ -230,12 +230,12 @@ func (o *operation) lowerLayers(ctx context.Context) ([]string, image.Config, er
 	if err != nil {
 		return nil, image.Config{}, err
 	}
-	defer store.Close()
+	defer store.Close() //nolint:errcheck // a directory handle
 	archive, err := image.Open(o.flags.image, store.TempDir(), image.Limits{})
 	if err != nil {
 		return nil, image.Config{}, err
 	}
-	defer archive.Close()
+	defer archive.Close() //nolint:errcheck // only read
 	img, err := archive.Select(o.flags.imageName, image.Platform{OS: "linux", Architecture: runtime.GOARCH})
 	if err != nil {
 		return nil, image.Config{}, err

@@ -306,12 +306,13 @@ func TestRunJSON(t *testing.T) {
 	b := newBench(t)
 	out, errOut, status := b.run("in", "--json", "--id", "named", "--", "sh", "-c", `cat; printf '\377' >&2; exit 3`)
 	var got struct {
-		ID       string
-		Profile  string
-		ExitCode int
-		TimedOut bool
-		Stdout   string
-		Stderr   struct{ Base64 []byte }
+		ID       string `json:"id"`
+		Profile  string `json:"profile"`
+		ExitCode int    `json:"exitCode"`
+		Stdout   string `json:"stdout"`
+		Stderr   struct {
+			Base64 []byte `json:"base64"`
+		} `json:"stderr"`
 	}
 	if err := json.Unmarshal([]byte(out), &got); err != nil {
 		t.Fatalf("%v: %q %q", err, out, errOut)
@@ -321,8 +322,8 @@ func TestRunJSON(t *testing.T) {
 	}
 	out, _, status = b.run("", "--json", "--timeout", "300ms", "--", "sleep", "50")
 	var late struct {
-		ExitCode int
-		TimedOut bool
+		ExitCode int  `json:"exitCode"`
+		TimedOut bool `json:"timedOut"`
 	}
 	if err := json.Unmarshal([]byte(out), &late); err != nil || !late.TimedOut || late.ExitCode != exitTimeout || status != exitTimeout {
 		t.Errorf("status %d, %+v, %v", status, late, err)

@@ -72,7 +72,7 @@ func lockRunDir(path string) (*runDir, error) {
 // remove deletes the directory with all that is in it and gives the lock back.
 func (d *runDir) remove() error {
 	err := os.RemoveAll(d.path)
-	d.root.Close()
+	d.root.Close() //nolint:errcheck // a directory handle
 	d.lock.Close()
 	if err != nil {
 		return fmt.Errorf("remove run directory: %w", err)
@@ -98,7 +98,7 @@ func sweep(ctx context.Context, parent string, before func(ctx context.Context, 
 			continue // alive, or gone
 		}
 		if err := before(ctx, e.Name(), path); err != nil {
-			d.root.Close()
+			d.root.Close() //nolint:errcheck // a directory handle
 			d.lock.Close()
 			failed = append(failed, fmt.Errorf("clean up run %q: %w", e.Name(), err))
 			continue
@@ -116,7 +116,7 @@ func makeAll(dir string) error {
 	if err != nil {
 		return fmt.Errorf("make directory %q: %w", dir, err)
 	}
-	defer host.Close()
+	defer host.Close() //nolint:errcheck // a directory handle
 	if err := host.MkdirAll(strings.TrimPrefix(filepath.Clean(dir), "/"), 0o700); err != nil {
 		return fmt.Errorf("make directory %q: %w", dir, err)
 	}
@@ -126,6 +126,6 @@ func makeAll(dir string) error {
 // newID returns a name for a run whose caller gave none.
 func newID() string {
 	b := make([]byte, 6)
-	rand.Read(b) //nolint:errcheck // it never fails: crypto/rand, Go 1.24
+	rand.Read(b) // it never fails: crypto/rand, Go 1.24
 	return "run-" + hex.EncodeToString(b)
 }

@@ -154,14 +154,11 @@ func (s *supervisor) signal(ctx context.Context, got os.Signal) error {
 
 // keep says whether a signal is for us and not for the task.
 func (s *supervisor) keep(sig unix.Signal) bool {
-	switch sig {
-	case unix.SIGWINCH:
+	if sig == unix.SIGWINCH {
 		s.term.resize()
 		return true
-	case unix.SIGCHLD, unix.SIGURG, unix.SIGPIPE: // SIGURG is the Go runtime's own
-		return true
 	}
-	return false
+	return sig == unix.SIGCHLD || sig == unix.SIGPIPE || sig == unix.SIGURG // the Go runtime's own
 }
 
 func asksToStop(sig unix.Signal) bool {

@@ -95,7 +95,7 @@ func decompressToTemp(file *os.File, tempDir string, lim Limits) (*os.File, erro
 	in, err := decompress(file)
 	if err == nil {
 		_, err = io.Copy(out, &limitReader{r: in, left: lim.ArchiveBytes, what: "archive bytes", limit: lim.ArchiveBytes})
-		in.Close()
+		err = errors.Join(err, in.Close())
 	}
 	if err == nil {
 		_, err = out.Seek(0, io.SeekStart)

@@ -108,8 +108,7 @@ func TestSelectRefusesWrongDigest(t *testing.T) {
 				t.Fatal(err)
 			}
 			_, err = a.Select("", here())
-			var de *DigestError
-			if !errors.As(err, &de) {
+			if _, ok := errors.AsType[*DigestError](err); !ok {
 				t.Errorf("error = %v, want a DigestError", err)
 			}
 		})

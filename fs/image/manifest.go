@@ -101,9 +101,9 @@ func (a *Archive) dockerCandidates() ([]candidate, error) {
 		return nil, err
 	}
 	var listed []struct {
-		Config   string
-		RepoTags []string
-		Layers   []string
+		Config   string   `json:"Config"`
+		RepoTags []string `json:"RepoTags"`
+		Layers   []string `json:"Layers"`
 	}
 	if err := json.Unmarshal(data, &listed); err != nil {
 		return nil, fmt.Errorf("parse manifest.json: %w", err)

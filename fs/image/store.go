@@ -48,7 +48,7 @@ func OpenStore(dir string, lim Limits) (*Store, error) {
 	s := &Store{dir: dir, root: root, lim: lim.withDefaults()}
 	for _, sub := range []string{layersDir, linksDir, tempDir} {
 		if err := root.Mkdir(sub, 0o700); err != nil && !errors.Is(err, os.ErrExist) {
-			s.Close()
+			s.Close() //nolint:errcheck // a directory handle
 			return nil, fmt.Errorf("create image cache: %w", err)
 		}
 	}
@@ -61,7 +61,7 @@ func makeAll(dir string) error {
 	if err != nil {
 		return err
 	}
-	defer host.Close()
+	defer host.Close() //nolint:errcheck // a directory handle
 	return host.MkdirAll(strings.TrimPrefix(filepath.Clean(dir), "/"), 0o700)
 }
 
@@ -175,7 +175,7 @@ func unpack(ctx context.Context, a *Archive, l Layer, dir string, lim Limits) (U
 	if err != nil {
 		return Unpacked{}, fmt.Errorf("decompress: %w", err)
 	}
-	defer in.Close()
+	defer in.Close() //nolint:errcheck // the digests tell whether all was read
 	// Headers and padding come on top of the file bytes that the filter counts.
 	streamLimit := lim.LayerBytes + int64(lim.LayerEntries)*1024
 	diff := digest.SHA256.Digester()

@@ -166,7 +166,11 @@ func openArchive(tb testing.TB, data []byte, lim Limits) (*Archive, error) {
 	tb.Helper()
 	a, err := Open(writeArchive(tb, data), tb.TempDir(), lim)
 	if err == nil {
-		tb.Cleanup(func() { a.Close() })
+		tb.Cleanup(func() {
+			if err := a.Close(); err != nil {
+				tb.Error(err)
+			}
+		})
 	}
 	return a, err
 }

@@ -6,6 +6,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -45,7 +46,7 @@ func unpackImage(tb testing.TB, data []byte, lim Limits) (dir string, layers []s
 	if err != nil {
 		tb.Fatal(err)
 	}
-	defer s.Close()
+	defer s.Close() //nolint:errcheck // a directory handle
 	layers, got, err = s.Unpack(tb.Context(), a, img)
 	return dir, layers, got, err
 }
@@ -193,7 +194,7 @@ func TestUnpackRefusesWrongContents(t *testing.T) {
 	other := tarOf(t, reg("hello", "no"))
 	tests := map[string][]byte{
 		"diff id":         tarOf(t, ociLayout(t, v1.ImageConfig{}, [][]byte{layer}, [][]byte{other})...),
-		"bytes after end": tarOf(t, ociLayout(t, v1.ImageConfig{}, [][]byte{layer}, [][]byte{append(layer[:len(layer):len(layer)], "tail"...)})...),
+		"bytes after end": tarOf(t, ociLayout(t, v1.ImageConfig{}, [][]byte{layer}, [][]byte{append(slices.Clip(layer), "tail"...)})...),
 	}
 	files := ociLayout(t, v1.ImageConfig{}, [][]byte{layer}, [][]byte{gzipOf(t, layer)})
 	for i, f := range files {
@@ -207,8 +208,7 @@ func TestUnpackRefusesWrongContents(t *testing.T) {
 	for name, data := range tests {
 		t.Run(name, func(t *testing.T) {
 			dir, _, _, err := unpackImage(t, data, Limits{})
-			var de *DigestError
-			if !errors.As(err, &de) {
+			if _, ok := errors.AsType[*DigestError](err); !ok {
 				t.Errorf("error = %v, want a DigestError", err)
 			}
 			wantEmptyCache(t, dir)
@@ -231,7 +231,7 @@ func TestUnpackUsesCacheAndCleansCrash(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer s.Close()
+	defer s.Close() //nolint:errcheck // a directory handle
 	if err := s.root.Mkdir("tmp/"+img.Layers[0].DiffID.Encoded(), 0o700); err != nil {
 		t.Fatal(err)
 	}

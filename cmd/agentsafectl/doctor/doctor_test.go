@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/json"
 	"flag"
+	"fmt"
 	"os"
 	"path/filepath"
 	"slices"
@@ -19,7 +20,7 @@ const probeArg = "doctor-test-probe"
 func TestMain(m *testing.M) {
 	if len(os.Args) == 3 && os.Args[1] == probeArg {
 		if err := RunProbe(os.Args[2]); err != nil {
-			os.Stderr.WriteString(err.Error() + "\n")
+			fmt.Fprintln(os.Stderr, err)
 			os.Exit(1)
 		}
 		os.Exit(0)

@@ -68,7 +68,7 @@ func (e *EngineFacts) configFiles(root string) []string {
 		out = append(out, "/usr/share/containers/containers.conf")
 	}
 	for _, p := range []string{e.ConfigPath + ".d/*.conf", filepath.Dir(e.ConfigPath) + "/conf.d/*.toml"} {
-		found, _ := filepath.Glob(filepath.Join(root, p)) //nolint:errcheck // the pattern is right
+		found, _ := filepath.Glob(filepath.Join(root, p)) // the pattern is right
 		sort.Strings(found)
 		for _, f := range found {
 			out = append(out, "/"+strings.TrimPrefix(strings.TrimPrefix(f, root), "/"))

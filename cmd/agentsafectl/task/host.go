@@ -53,7 +53,7 @@ func ReadHost(callerHome string) (*Host, error) {
 	if err != nil {
 		return nil, fmt.Errorf("read host: %w", err)
 	}
-	defer etc.Close()
+	defer etc.Close() //nolint:errcheck // a directory handle
 	if h.Etc, err = readEtc(etc); err != nil {
 		return nil, fmt.Errorf("read host: %w", err)
 	}

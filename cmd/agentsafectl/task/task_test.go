@@ -12,7 +12,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-func update() bool { return flag.Lookup("update").Value.(flag.Getter).Get().(bool) }
+func update() bool { return flag.Lookup("update").Value.String() == "true" }
 
 func TestMain(m *testing.M) {
 	flag.Bool("update", false, "rewrite golden files")
@@ -238,7 +238,7 @@ func TestAttack_EtcSecrets(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer root.Close()
+	t.Cleanup(func() { must(t, root.Close()) })
 	found, err := readEtc(root)
 	if err != nil {
 		t.Fatal(err)
@@ -278,7 +278,7 @@ func TestWriteSkeleton(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer root.Close()
+	t.Cleanup(func() { must(t, root.Close()) })
 	nodes := []Node{
 		dirNode("etc", 0o755), linkNode("etc/a", "/x"), fileNode("etc/a", "file"), fileNode("etc/b", "1"),
 		linkNode("etc/b", "a"), dirNode("tmp", 0o777), dirNode("etc", 0o755),
