@@ -115,3 +115,12 @@ func (c *Container) WatchOOM(ctx context.Context) (<-chan uint64, error) {
 	}
 	return g.WatchOOM(ctx)
 }
+
+// OOMKills returns how many processes of the container the kernel has ended for want of memory.
+func (c *Container) OOMKills() (uint64, error) {
+	g, err := c.mustGroup()
+	if err != nil {
+		return 0, err
+	}
+	return g.OOMKillCount()
+}

@@ -39,6 +39,10 @@ type CreateOptions struct {
 	// Attached starts the container's program as soon as Start is called on the result, without a start socket: the
 	// caller stays until then.
 	Attached bool
+	// Held is Attached for a caller that may leave a long time between Create and Start, as a shim does: Create returns
+	// once the process is set up, inside its root file system, so that what is wrong with the container is an error of
+	// Create. The process ends if the caller does.
+	Held bool
 }
 
 // creation is a create in progress.
@@ -255,7 +259,7 @@ func (cr *creation) spawn(context.Context) error {
 	defer child.Close()
 	in.SyncFD = don.Add(child)
 	program := initproc.PlanCreate(in)
-	cr.c.attached = cr.attached()
+	cr.c.attached, cr.c.held = cr.attached(), cr.o.Held
 	if !cr.c.attached {
 		cr.c.detail.StartTable = program.StartTable()
 	}
@@ -272,9 +276,9 @@ func (cr *creation) spawn(context.Context) error {
 }
 
 // attached reports whether the child needs no start socket. startContainer hooks run between the end of the set-up and
-// the program, so they need the start point.
+// the program, so they need a start point.
 func (cr *creation) attached() bool {
-	return cr.o.Attached && (cr.spec.Hooks == nil || len(cr.spec.Hooks.StartContainer) == 0)
+	return cr.o.Held || cr.o.Attached && (cr.spec.Hooks == nil || len(cr.spec.Hooks.StartContainer) == 0)
 }
 
 // reap ends the child of a failed creation, and whatever it has in its cgroup.
@@ -366,7 +370,7 @@ func (cr *creation) hooks(ctx context.Context) error {
 // ready lets the child go on and waits until it stands at the start point; then the container exists for others.
 func (cr *creation) ready(context.Context) error {
 	kid := cr.c.child
-	if cr.attached() {
+	if cr.attached() && !cr.o.Held {
 		return nil
 	}
 	if err := kid.Go(); err != nil {
@@ -379,7 +383,9 @@ func (cr *creation) ready(context.Context) error {
 	if err := kid.WaitReady(); err != nil {
 		return explainExec(fmt.Errorf("init: %w", err), cr.spec.Process.Args)
 	}
-	kid.Detach()
+	if !cr.o.Held {
+		kid.Detach()
+	}
 	return writePidFile(cr.o.PidFile, kid.PID)
 }
 

@@ -39,12 +39,41 @@ func (p *Process) PID() int { return p.child.PID }
 func (p *Process) PidFD() *os.File { return p.child.PidFD }
 
 // Wait waits for the end of the process and returns its exit status, 128+n for a process that was ended by signal n.
+// It holds no thread meanwhile.
 func (p *Process) Wait() (int, error) {
+	if err := p.awaitExit(); err != nil {
+		return 0, err
+	}
 	st, err := p.child.Process.Wait()
 	if err != nil {
 		return 0, fmt.Errorf("wait for process %d: %w", p.child.PID, err)
 	}
 	return exitStatus(st), nil
+}
+
+// awaitExit parks the goroutine in the poller until the process has ended: waitid(2) would keep a thread for as long as
+// the process lives, and a shim has many.
+func (p *Process) awaitExit() error {
+	// A description of its own: with O_NONBLOCK waitid(2) on the child's would not wait any more.
+	fd, err := unix.PidfdOpen(p.child.PID, unix.PIDFD_NONBLOCK)
+	if err != nil {
+		return fmt.Errorf("open process %d: %w", p.child.PID, err)
+	}
+	f := os.NewFile(uintptr(fd), "pidfd")
+	defer f.Close()
+	conn, err := f.SyscallConn()
+	if err != nil {
+		return fmt.Errorf("watch process %d: %w", p.child.PID, err)
+	}
+	err = conn.Read(func(fd uintptr) bool {
+		poll := []unix.PollFd{{Fd: int32(fd), Events: unix.POLLIN}} //nolint:gosec // descriptors fit
+		n, err := unix.Poll(poll, 0)
+		return n > 0 && err == nil
+	})
+	if err != nil {
+		return fmt.Errorf("watch process %d: %w", p.child.PID, err)
+	}
+	return nil
 }
 
 func exitStatus(st *os.ProcessState) int {

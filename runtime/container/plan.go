@@ -52,6 +52,7 @@ func (cr *creation) planInit() (*initproc.Create, *initproc.Donation, error) {
 	if err := cr.donateFiles(in, don); err != nil {
 		return nil, nil, err
 	}
+	in.Held = cr.o.Held
 	if !cr.attached() {
 		listen, err := initproc.Listen(cr.c.dir, startSocket)
 		if err != nil {

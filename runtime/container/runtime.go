@@ -72,6 +72,8 @@ type Container struct {
 	child  *initproc.Child // of the creating process alone
 	// attached says that this process holds the child's socket, because there is no start socket.
 	attached bool
+	// held says that the child waits at the start point meanwhile, and the details have been written.
+	held bool
 }
 
 // ID returns the container's id.

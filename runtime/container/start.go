@@ -61,7 +61,7 @@ func (c *Container) release() error {
 			return err
 		}
 		err := c.child.WaitExec()
-		if err == nil {
+		if err == nil && !c.held {
 			// What only a later exec or update will read need not keep the program from starting.
 			err = writeDetail(c.dir, c.detail)
 		}

@@ -99,6 +99,8 @@ type Create struct {
 	Process
 	SyncFD   int // socket to the creating process
 	ListenFD int // listening socket that start connects to; None lets the process run at once
+	// Held, without a ListenFD, makes the process wait for a second word of its creator instead.
+	Held     bool
 	RootFD   int // detached tree of the root file system
 	RootPath string
 	Join     []Join

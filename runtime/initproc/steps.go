@@ -146,6 +146,10 @@ func planHostPoint(p *Program, s *createState) {
 
 func planWaitStart(p *Program, s *createState) {
 	if s.ListenFD == None {
+		if s.Held {
+			planPhase(p, s.SyncFD, phaseReady)
+			planRead(p, s.SyncFD)
+		}
 		return
 	}
 	planPhase(p, s.SyncFD, phaseReady)
