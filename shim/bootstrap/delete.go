@@ -1,0 +1,100 @@
+package bootstrap
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+
+	task "github.com/containerd/containerd/api/runtime/task/v3"
+	"golang.org/x/sys/unix"
+	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/types/known/timestamppb"
+
+	"github.com/agentsafe/agentsafe/shim"
+	"github.com/agentsafe/agentsafe/shim/snapshot"
+)
+
+// deleteTime is less than containerd gives the whole call.
+const deleteTime = 4 * time.Second
+
+// delete removes what a killed shim left of one container and prints how the container ended.
+func (c *command) delete(ctx context.Context, out io.Writer) error {
+	ctx, cancel := context.WithTimeout(ctx, deleteTime)
+	defer cancel()
+	bundle, err := c.bundleDir()
+	if err != nil {
+		return err
+	}
+	record, err := shim.LoadRecord(bundle)
+	if err != nil {
+		// A full disk may have cut it off; the defaults are more likely right than nothing.
+		fmt.Fprintln(os.Stderr, err)
+		record = &shim.Record{}
+	}
+	rt, err := openRuntime(c.namespace, record.Options, func(m string) { fmt.Fprintln(os.Stderr, m) })
+	if err != nil {
+		return err
+	}
+	defer rt.Close()
+	const killed = 128 + 9
+	exit := shim.Exit{Status: killed, At: time.Now()}
+	if box, err := rt.Load(c.id); err == nil {
+		exit.PID = box.State().InitPID
+		box.Close()
+	}
+	err = errors.Join(
+		rt.Delete(ctx, c.id, true),
+		snapshot.Deactivate(filepath.Join(bundle, "rootfs")),
+		removeDeadSocket(bundle),
+	)
+	if err != nil {
+		return err
+	}
+	if record.Exit != nil {
+		exit = *record.Exit
+	}
+	data, err := proto.Marshal(&task.DeleteResponse{
+		Pid: uint32(exit.PID), ExitStatus: uint32(exit.Status), ExitedAt: timestamppb.New(exit.At), //nolint:gosec // they fit
+	})
+	if err != nil {
+		return fmt.Errorf("encode exit: %w", err)
+	}
+	_, err = out.Write(data)
+	return err
+}
+
+// bundleDir is the bundle of the container to delete: containerd runs delete in it.
+func (c *command) bundleDir() (string, error) {
+	if c.bundle != "" {
+		return filepath.Abs(c.bundle)
+	}
+	cwd, err := os.Getwd()
+	if err != nil {
+		return "", fmt.Errorf("find bundle: %w", err)
+	}
+	return cwd, nil
+}
+
+// removeDeadSocket removes the socket that the bundle's shim has left. A shim that lives serves others of the group.
+func removeDeadSocket(bundle string) error {
+	data, err := os.ReadFile(filepath.Join(bundle, "address"))
+	if errors.Is(err, os.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
+		return fmt.Errorf("read address: %w", err)
+	}
+	path := trimScheme(strings.TrimSpace(string(data)))
+	if !filepath.IsAbs(path) || alive(path) {
+		return nil
+	}
+	if err := unix.Unlink(path); err != nil && !errors.Is(err, unix.ENOENT) {
+		return fmt.Errorf("remove socket: %w", err)
+	}
+	return nil
+}
