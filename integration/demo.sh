@@ -3,7 +3,9 @@
 # tries what it must not do. Exit status 0 only if the work was done and every attempt was refused.
 set -euo pipefail
 here=$(cd "$(dirname "$0")" && pwd)
+# A test puts a wrapper here that has directories of its own.
 ctl=${AGENTSAFECTL:-$here/../bin/agentsafectl}
+runs=${AGENTSAFECTL_RUNS:-/run/agentsafectl}
 
 [ "$(id -u)" = 0 ] || { echo "demo: needs root (the task itself runs as the owner of its folder)" >&2; exit 1; }
 for tool in git make cc unshare; do
@@ -74,6 +76,7 @@ for p in /proc/[0-9]*/cmdline; do
 done
 
 say "Nothing is left"
-show "ls /run/agentsafectl"
-[ -z "$(ls -A /run/agentsafectl)" ] || fail "left: $(ls -A /run/agentsafectl)"
+show "ls $runs"
+ls -A "$runs"
+[ -z "$(ls -A "$runs")" ] || fail "a run directory is left"
 printf '\ndemo: passed\n'

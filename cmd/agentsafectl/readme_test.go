@@ -31,18 +31,12 @@ func readmeCommands(t *testing.T) []string {
 // are run by the tests of integration/; here they must be known ones.
 func TestREADME(t *testing.T) {
 	b := newBench(t)
-	bin := filepath.Join(b.dir, "bin")
-	wrapper := "#!/bin/sh\ncommand=$1\nshift\nexec " + program + " --root " + b.dir + "/state --run-dir " + b.dir +
-		"/runs --data-dir " + b.dir + "/data \"$command\" \"$@\"\n"
+	bin := filepath.Dir(b.wrapper())
 	image, err := os.ReadFile(busyboxImage(t))
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := os.Mkdir(bin, 0o755); err != nil {
-		t.Fatal(err)
-	}
 	for path, data := range map[string]string{
-		filepath.Join(bin, "agentsafectl"):      wrapper,
 		filepath.Join(b.workspace, "Makefile"):  "test:\n\t@echo tested\n",
 		filepath.Join(b.workspace, "image.tar"): string(image),
 	} {
@@ -79,5 +73,43 @@ func TestREADME(t *testing.T) {
 	}
 	if ran < 6 {
 		t.Errorf("only %d commands in README.md", ran)
+	}
+}
+
+// wrapper writes a program `agentsafectl` that works in the test's directories.
+func (b *bench) wrapper() string {
+	b.t.Helper()
+	text := "#!/bin/sh\nexec " + program + " --root " + b.dir + "/state --run-dir " + b.dir + "/runs --data-dir " + b.dir + "/data \"$@\"\n"
+	path := filepath.Join(b.dir, "bin", "agentsafectl")
+	if err := os.Mkdir(filepath.Dir(path), 0o755); err != nil {
+		b.t.Fatal(err)
+	}
+	if err := os.WriteFile(path, []byte(text), 0o755); err != nil {
+		b.t.Fatal(err)
+	}
+	return path
+}
+
+// TestDemo: the demo passes, and it fails where nothing is refused.
+func TestDemo(t *testing.T) {
+	b := newBench(t)
+	demo := func(ctl string) (string, error) {
+		cmd := exec.CommandContext(t.Context(), "../../integration/demo.sh")
+		cmd.Env = append(os.Environ(), "AGENTSAFECTL="+ctl, "AGENTSAFECTL_RUNS="+filepath.Join(b.dir, "runs"))
+		out, err := cmd.CombinedOutput()
+		return string(out), err
+	}
+	wrapper := b.wrapper()
+	if out, err := demo(wrapper); err != nil || !strings.HasSuffix(out, "demo: passed\n") {
+		t.Errorf("%v\n%s", err, out)
+	}
+	// The same command line without the profile.
+	weak := filepath.Join(b.dir, "bin", "weak")
+	text := "#!/bin/sh\ncommand=$1\nshift\nexec " + wrapper + " \"$command\" --profile none \"$@\"\n"
+	if err := os.WriteFile(weak, []byte(text), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if out, err := demo(weak); err == nil || !strings.Contains(out, "something was not refused") {
+		t.Errorf("without the profile: %v\n%s", err, out)
 	}
 }
