@@ -37,9 +37,11 @@ type operation struct {
 	started time.Time
 	dir     *runDir // bundle: on a file system that dies with the host
 	upper   *runDir // writable layer; nil on the host's programs
-	user    task.User
-	plan    *task.Plan
-	notes   []string
+
+	workspace *os.File // nil for none
+	user      task.User
+	plan      *task.Plan
+	notes     []string
 }
 
 // sweep removes what runs left that were killed: first the container, then what
@@ -123,7 +125,7 @@ func (o *operation) prepare(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	if o.user, err = task.WorkspaceOwner(o.request.Workspace, host.Passwd); err != nil {
+	if o.user, err = task.WorkspaceOwner(o.workspace, host.Passwd); err != nil {
 		return err
 	}
 	if o.flags.user != "" {

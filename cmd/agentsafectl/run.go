@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"path/filepath"
 	"strconv"
 	"strings"
 	"time"
@@ -104,6 +103,10 @@ func (f *runFlags) run(ctx context.Context, command []string) error {
 		return err
 	}
 	o := &operation{flags: f, request: r, started: time.Now()}
+	if err := o.openWorkspace(); err != nil {
+		return fmt.Errorf("--workspace: %w", err)
+	}
+	defer o.workspace.Close() // nil has a Close, too
 	if err := o.openRuntime(); err != nil {
 		return err
 	}
@@ -129,9 +132,6 @@ func (f *runFlags) request(command []string) (*task.Request, error) {
 	if r.Env, err = environment(f.env, os.LookupEnv); err != nil {
 		return nil, fmt.Errorf("--env: %w", err)
 	}
-	if r.Workspace, err = f.workspacePath(); err != nil {
-		return nil, fmt.Errorf("--workspace: %w", err)
-	}
 	if !f.json {
 		if outer := attachedTerminal(); outer != nil {
 			r.Terminal, r.Term = true, os.Getenv("TERM")
@@ -143,20 +143,22 @@ func (f *runFlags) request(command []string) (*task.Request, error) {
 	return r, nil
 }
 
-// workspacePath resolves symbolic links once: what is checked is what is bound.
-func (f *runFlags) workspacePath() (string, error) {
-	dir := f.workspace
+// openWorkspace opens the folder to work in, if there is one.
+func (o *operation) openWorkspace() error {
+	dir := o.flags.workspace
 	if dir == "" {
-		if f.image != "" || f.rootfs != "" {
-			return "", nil
+		if o.flags.image != "" || o.flags.rootfs != "" {
+			return nil
 		}
 		dir = "."
 	}
-	abs, err := filepath.Abs(dir)
+	f, realPath, err := task.OpenWorkspace(dir)
 	if err != nil {
-		return "", err
+		return err
 	}
-	return filepath.EvalSymlinks(abs)
+	o.workspace, o.request.Workspace = f, realPath
+	o.request.Source = "/proc/self/fd/" + strconv.Itoa(int(f.Fd()))
+	return nil
 }
 
 // environment resolves `NAME` to the caller's value and keeps `NAME=VALUE`. A

@@ -102,16 +102,38 @@ func readTop(p string) (Top, bool, error) {
 	}
 }
 
-// WorkspaceOwner returns who owns dir, with the name and home of the host's
-// passwd. Without an account, or with one whose home is no place for a private
-// directory, the home is /home/agent.
-func WorkspaceOwner(dir string, passwd []byte) (User, error) {
-	var st unix.Stat_t
-	if err := unix.Stat(dir, &st); err != nil {
-		return User{}, fmt.Errorf("workspace %q: %w", dir, err)
+// OpenWorkspace opens dir and returns the handle, which the caller closes, and
+// its real path. Whoever can write to a parent could put a link in the folder's
+// place between the check of the path and the mount; so the path is read from
+// the handle, and the handle is what gets mounted.
+func OpenWorkspace(dir string) (*os.File, string, error) {
+	f, err := os.OpenFile(dir, unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return nil, "", fmt.Errorf("open workspace: %w", err)
 	}
-	if st.Mode&unix.S_IFMT != unix.S_IFDIR {
-		return User{}, fmt.Errorf("workspace %q: not a directory", dir)
+	realPath, err := os.Readlink("/proc/self/fd/" + strconv.Itoa(int(f.Fd())))
+	if err == nil {
+		// A folder that was removed reads "/path (deleted)".
+		var byHandle, byPath unix.Stat_t
+		err = errors.Join(unix.Fstat(int(f.Fd()), &byHandle), unix.Lstat(realPath, &byPath))
+		if err == nil && (byHandle.Dev != byPath.Dev || byHandle.Ino != byPath.Ino) {
+			err = fmt.Errorf("%q was replaced: %w", realPath, unix.ESTALE)
+		}
+	}
+	if err != nil {
+		f.Close()
+		return nil, "", fmt.Errorf("open workspace %q: %w", dir, err)
+	}
+	return f, realPath, nil
+}
+
+// WorkspaceOwner returns who owns the open directory, with the name and home of
+// the host's passwd. Without an account, or with one whose home is no place for a
+// private directory, the home is /home/agent.
+func WorkspaceOwner(dir *os.File, passwd []byte) (User, error) {
+	var st unix.Stat_t
+	if err := unix.Fstat(int(dir.Fd()), &st); err != nil {
+		return User{}, fmt.Errorf("stat workspace: %w", err)
 	}
 	return account(passwd, st.Uid, st.Gid), nil
 }

@@ -77,7 +77,7 @@ func PlanHost(r *Request, u User, h *Host, rootDir string) (*Plan, error) {
 	s.Mounts = append(s.Mounts,
 		tmpfs("/tmp", "mode=1777"), tmpfs("/run", "mode=755", "noexec"), tmpfs("/var/tmp", "mode=1777"),
 		tmpfs(u.Home, "mode=0700", fmt.Sprintf("uid=%d", u.UID), fmt.Sprintf("gid=%d", u.GID)),
-		workspaceMount(r.Workspace))
+		workspaceMount(r))
 	sortMounts(s.Mounts)
 	nodes = append(nodes, etcNodes(h, u, name)...)
 	return &Plan{Spec: s, Skeleton: nodes}, nil
@@ -148,7 +148,7 @@ func PlanRoot(r *Request, u User, root Root, homes []string) (*Plan, error) {
 		if err := checkWorkspace(r.Workspace, append(slices.Clone(homes), u.Home)); err != nil {
 			return nil, err
 		}
-		s.Mounts = append(s.Mounts, workspaceMount(r.Workspace))
+		s.Mounts = append(s.Mounts, workspaceMount(r))
 		s.Process.Cwd = r.Workspace
 	}
 	return &Plan{Spec: s, Skeleton: nameFiles("")}, nil

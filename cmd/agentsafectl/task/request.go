@@ -19,6 +19,7 @@ type Request struct {
 	Command   []string // argv; Command[0] is looked up in PATH
 	Env       []string // NAME=VALUE, in the order given; the last of a name wins
 	Workspace string   // absolute path without symbolic links; empty for none
+	Source    string   // what is bound there, if not Workspace itself: a handle, see OpenWorkspace
 	Network   string   // NetworkNone or NetworkHost
 	Terminal  bool
 	Term      string // TERM of the caller's terminal

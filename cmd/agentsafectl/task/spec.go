@@ -89,9 +89,13 @@ func kernelMounts() []specs.Mount {
 
 // workspaceMount binds the workspace at its own path. Writes go to the host's
 // folder: the overlay of a workspace is not this package's.
-func workspaceMount(dir string) specs.Mount {
+func workspaceMount(r *Request) specs.Mount {
+	source := r.Source
+	if source == "" {
+		source = r.Workspace
+	}
 	return specs.Mount{
-		Destination: dir, Type: "bind", Source: dir,
+		Destination: r.Workspace, Type: "bind", Source: source,
 		Options: []string{"rbind", "rw", "nosuid", "nodev", "rnosuid", "rnodev", "rprivate"},
 	}
 }

@@ -3,6 +3,7 @@ package task
 import (
 	"encoding/json"
 	"flag"
+	"fmt"
 	"os"
 	"path/filepath"
 	"slices"
@@ -316,5 +317,44 @@ func TestReadHost(t *testing.T) {
 		if slices.Contains([]string{"shadow", "gshadow", "sudoers", "machine-id"}, base) || strings.HasPrefix(base, "ssh_host_") {
 			t.Errorf("copied %s", n.Path)
 		}
+	}
+}
+
+// TestAttack_WorkspaceSwapped: a link put in the folder's place after the check
+// changes nothing.
+func TestAttack_WorkspaceSwapped(t *testing.T) {
+	base, err := filepath.EvalSymlinks(t.TempDir())
+	must(t, err)
+	folder, secret := filepath.Join(base, "folder"), filepath.Join(base, "secret")
+	must(t, os.Mkdir(folder, 0o755))
+	must(t, os.Mkdir(secret, 0o755))
+	must(t, os.WriteFile(filepath.Join(secret, "key"), nil, 0o600))
+	must(t, os.Symlink(folder, filepath.Join(base, "link")))
+	f, path, err := OpenWorkspace(filepath.Join(base, "link"))
+	must(t, err)
+	defer f.Close()
+	if path != folder {
+		t.Errorf("path %q, want %q", path, folder)
+	}
+	must(t, os.Rename(folder, folder+"-away"))
+	must(t, os.Symlink(secret, folder))
+	if list, err := os.ReadDir(fmt.Sprintf("/proc/self/fd/%d", f.Fd())); err != nil || len(list) != 0 {
+		t.Errorf("the handle leads to %v, %v", list, err)
+	}
+	for _, bad := range []string{filepath.Join(base, "none"), filepath.Join(secret, "key")} {
+		if _, path, err := OpenWorkspace(bad); err == nil {
+			t.Errorf("OpenWorkspace(%q) = %q", bad, path)
+		}
+	}
+}
+
+// TestOpenWorkspaceRemoved: the working directory of a shell may be gone.
+func TestOpenWorkspaceRemoved(t *testing.T) {
+	gone := filepath.Join(t.TempDir(), "gone")
+	must(t, os.Mkdir(gone, 0o755))
+	t.Chdir(gone)
+	must(t, os.Remove(gone))
+	if _, path, err := OpenWorkspace("."); err == nil {
+		t.Errorf("a folder that is gone was opened as %q", path)
 	}
 }
