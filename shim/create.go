@@ -8,7 +8,7 @@ import (
 	"path/filepath"
 
 	events "github.com/containerd/containerd/api/events"
-	task "github.com/containerd/containerd/api/runtime/task/v3"
+	task "github.com/containerd/containerd/api/runtime/task/v2"
 	"github.com/containerd/containerd/api/types"
 	specs "github.com/opencontainers/runtime-spec/specs-go"
 
@@ -51,7 +51,7 @@ func (s *Service) reserve(id string) error {
 	return nil
 }
 
-func (s *Service) create(ctx context.Context, r *task.CreateTaskRequest) (t *Task, err error) {
+func (s *Service) create(ctx context.Context, r *task.CreateTaskRequest) (*Task, error) {
 	if !filepath.IsAbs(r.Bundle) {
 		return nil, invalidArgument("bundle %q is not absolute", r.Bundle)
 	}
@@ -69,19 +69,17 @@ func (s *Service) create(ctx context.Context, r *task.CreateTaskRequest) (t *Tas
 	if err := SaveRecord(r.Bundle, &Record{Options: opts}); err != nil {
 		return nil, err
 	}
-	t = &Task{
+	t := &Task{
 		id: r.ID, bundle: r.Bundle, service: s, rt: rt, execs: map[string]*process{},
 		ioUID: int(opts.IOUID), ioGID: int(opts.IOGID),
 	}
-	defer func() {
-		if err != nil && t.rootfs != "" {
-			err = errors.Join(err, snapshot.Deactivate(t.rootfs))
-		}
-	}()
 	if err := t.mountRootfs(r.Rootfs); err != nil {
 		return nil, err
 	}
 	if err := t.createInit(ctx, r, opts); err != nil {
+		if t.rootfs != "" {
+			err = errors.Join(err, snapshot.Deactivate(t.rootfs))
+		}
 		return nil, err
 	}
 	t.publishCreate(r)

@@ -4,7 +4,7 @@ import (
 	"context"
 
 	events "github.com/containerd/containerd/api/events"
-	task "github.com/containerd/containerd/api/runtime/task/v3"
+	task "github.com/containerd/containerd/api/runtime/task/v2"
 	"google.golang.org/protobuf/types/known/timestamppb"
 
 	"golang.org/x/sys/unix"

@@ -5,7 +5,7 @@ import (
 	"errors"
 
 	events "github.com/containerd/containerd/api/events"
-	task "github.com/containerd/containerd/api/runtime/task/v3"
+	task "github.com/containerd/containerd/api/runtime/task/v2"
 	specs "github.com/opencontainers/runtime-spec/specs-go"
 	"google.golang.org/protobuf/types/known/emptypb"
 

@@ -3,7 +3,7 @@ package shim
 import (
 	"context"
 
-	task "github.com/containerd/containerd/api/runtime/task/v3"
+	task "github.com/containerd/containerd/api/runtime/task/v2"
 	runcoptions "github.com/containerd/containerd/api/types/runc/options"
 	tasktypes "github.com/containerd/containerd/api/types/task"
 	"google.golang.org/protobuf/proto"

@@ -5,7 +5,7 @@ import (
 	"os"
 	"sync"
 
-	task "github.com/containerd/containerd/api/runtime/task/v3"
+	task "github.com/containerd/containerd/api/runtime/task/v2"
 	"google.golang.org/protobuf/types/known/emptypb"
 
 	"github.com/agentsafe/agentsafe/runtime/container"

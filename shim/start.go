@@ -4,7 +4,7 @@ import (
 	"context"
 
 	events "github.com/containerd/containerd/api/events"
-	task "github.com/containerd/containerd/api/runtime/task/v3"
+	task "github.com/containerd/containerd/api/runtime/task/v2"
 
 	"github.com/agentsafe/agentsafe/runtime/container"
 )

@@ -3,6 +3,7 @@ package bootstrap
 import (
 	"fmt"
 	"os"
+	rundebug "runtime/debug"
 
 	"github.com/containerd/log"
 	"golang.org/x/sys/unix"
@@ -25,6 +26,10 @@ func openLog(debug bool) (*logger, error) {
 		if err := log.SetLevel("debug"); err != nil {
 			return nil, fmt.Errorf("set log level: %w", err)
 		}
+	}
+	// Standard error is nothing: without this a crash leaves no trace.
+	if err := rundebug.SetCrashOutput(l.file, rundebug.CrashOptions{}); err != nil {
+		return nil, fmt.Errorf("set crash output: %w", err)
 	}
 	log.L.Logger.SetOutput(dropWhenFull{l.file})
 	return l, nil

@@ -217,10 +217,15 @@ func (s *Streams) copyOut(src *os.File, to string, own bool) {
 		}
 		err = stream(dst, src, func(n int) { s.moved.Add(int64(n)) })
 		dst.Close()
-		if err != nil && !errors.Is(err, os.ErrClosed) {
-			s.warn(fmt.Errorf("copy output to %s: %w", to, err))
-		}
+		s.complain("copy output to "+to, err)
 	}()
+}
+
+// complain reports the failure of a copy, unless it failed because it was told to end.
+func (s *Streams) complain(what string, err error) {
+	if err != nil && s.ctx.Err() == nil {
+		s.warn(fmt.Errorf("%s: %w", what, err))
+	}
 }
 
 // openOut opens a destination; it is also closed by Close.
@@ -277,9 +282,8 @@ func (s *Streams) copyIn(dst *os.File) {
 	go func() {
 		defer dst.Close()
 		defer reader.Close()
-		err := stream(dst, reader, func(int) {})
-		if err != nil && !errors.Is(err, os.ErrClosed) && !errors.Is(err, unix.EPIPE) && !errors.Is(err, unix.EIO) {
-			s.warn(fmt.Errorf("copy input: %w", err))
+		if err := stream(dst, reader, func(int) {}); !errors.Is(err, unix.EPIPE) {
+			s.complain("copy input", err)
 		}
 	}()
 }

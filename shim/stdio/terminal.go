@@ -70,9 +70,7 @@ func (s *Streams) copyTerminal() {
 		go func() {
 			defer s.copies.Done()
 			defer out.Close()
-			if err := copyBuffered(out, master, func(n int) { s.moved.Add(int64(n)) }); err != nil && !errors.Is(err, os.ErrClosed) {
-				s.warn(fmt.Errorf("copy terminal to log program: %w", err))
-			}
+			s.complain("copy terminal to log program", copyBuffered(out, master, func(n int) { s.moved.Add(int64(n)) }))
 		}()
 	} else {
 		s.copyOut(master, s.at.Stdout, false)
