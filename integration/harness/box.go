@@ -53,14 +53,13 @@ func openBox(dir string) (*Box, error) {
 	}
 	for _, kv := range [][2]string{
 		{"HOME", home},
-		{"DOCKER_CONFIG", filepath.Join(home, ".docker")},
 		{"PATH", "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"},
 	} {
 		if err := os.Setenv(kv[0], kv[1]); err != nil {
 			return nil, err
 		}
 	}
-	for _, k := range []string{"XDG_RUNTIME_DIR", "XDG_CONFIG_HOME", "XDG_DATA_HOME", "DOCKER_HOST", "CONTAINER_HOST", "NOTIFY_SOCKET", "LISTEN_FDS"} {
+	for _, k := range []string{"DOCKER_CONFIG", "REGISTRY_AUTH_FILE", "XDG_RUNTIME_DIR", "XDG_CONFIG_HOME", "XDG_DATA_HOME", "DOCKER_HOST", "CONTAINER_HOST", "NOTIFY_SOCKET", "LISTEN_FDS"} {
 		if err := os.Unsetenv(k); err != nil {
 			return nil, err
 		}

@@ -41,7 +41,7 @@ func (b *Box) Snapshot() (Snapshot, error) {
 		}
 	}
 	for _, path := range taggedCgroups(b.Tag) {
-		if filepath.Base(path) != b.Tag { // the common parent, which runtimes make and none removes
+		if !parentCgroup(path, b.Tag) {
 			s["cgroup "+path] = true
 		}
 	}
@@ -99,6 +99,8 @@ func (b *Box) waitForLeftovers(before Snapshot, wait time.Duration) []string {
 func enginesOwn(line string) bool {
 	kind, name, _ := strings.Cut(line, " ")
 	switch kind {
+	case "mount": // made by `podman run` for the names of network namespaces; a namespace in it would be another mount
+		return name == "/run/netns"
 	case "link": // bridges outlive dockerd and podman
 		return name == "docker0" || strings.HasPrefix(name, "br-") || strings.HasPrefix(name, "cni-podman") || strings.HasPrefix(name, "podman")
 	case "file": // locks, and the daemons' own sockets and configuration; runtimes' state lies beside them
@@ -108,6 +110,12 @@ func enginesOwn(line string) bool {
 		}, func(prefix string) bool { return strings.HasPrefix(name, prefix) })
 	}
 	return false
+}
+
+// parentCgroup tells whether path is one of the cgroups that are made once and that nobody removes: the box's common
+// parent, and Podman's for its conmon processes.
+func parentCgroup(path, tag string) bool {
+	return filepath.Base(path) == tag || filepath.Base(path) == "conmon" && filepath.Base(filepath.Dir(path)) == tag
 }
 
 type process struct {
@@ -203,7 +211,7 @@ func sweep(tag string) ([]string, error) {
 	}
 	groups := taggedCgroups(tag)
 	for _, path := range slices.Backward(groups) {
-		if filepath.Base(path) != tag {
+		if !parentCgroup(path, tag) {
 			left = append(left, "cgroup "+path)
 		}
 		if err := os.Remove(path); err != nil {

@@ -1,0 +1,231 @@
+package attacks
+
+import (
+	"context"
+	"errors"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	specs "github.com/opencontainers/runtime-spec/specs-go"
+
+	"github.com/agentsafe/agentsafe/integration/harness"
+)
+
+// box is where all tests of this package run.
+var box *harness.Box
+
+func TestMain(m *testing.M) {
+	harness.Main(m, harness.Options{
+		Prepare: func(context.Context) error {
+			_, berr := harness.Busybox()
+			_, ierr := intruder()
+			return errors.Join(berr, ierr)
+		},
+		Setup: func(b *harness.Box) (func() error, error) {
+			box = b
+			return nil, nil
+		},
+	})
+}
+
+// intruder builds the attacker's program.
+func intruder() (string, error) {
+	repo, err := harness.RepoRoot()
+	if err != nil {
+		return "", err
+	}
+	source, err := os.ReadFile(filepath.Join(repo, "integration/attacks/intruder/main.go"))
+	if err != nil {
+		return "", err
+	}
+	dir, err := harness.Cached("intruder", string(source), func(dir string) error {
+		build := exec.Command("go", "build", "-trimpath", "-ldflags", "-s -w", "-o", filepath.Join(dir, "intruder"), "./integration/attacks/intruder")
+		build.Dir, build.Env = repo, append(os.Environ(), "CGO_ENABLED=0")
+		out, err := build.CombinedOutput()
+		if err != nil {
+			return errors.New(string(out))
+		}
+		return nil
+	})
+	return filepath.Join(dir, "intruder"), err
+}
+
+// arena is a runtime with a profile, and a host file that no container may reach.
+type arena struct {
+	*harness.Bare
+	profile string
+	// marker is a file of the host whose content is secret.
+	marker string
+}
+
+const secret = "the host's secret"
+
+// open makes an arena; without a profile it is the default.
+func open(t *testing.T, profile string) *arena {
+	t.Helper()
+	_, ours := harness.Peers(t)
+	a := &arena{Bare: box.Bare(t, ours), profile: profile, marker: filepath.Join(box.TempDir(t), "marker")}
+	if err := os.WriteFile(a.marker, []byte(secret), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	return a
+}
+
+// args is the command line for the runtime's arguments.
+func (a *arena) args(args ...string) []string {
+	if a.profile != "" {
+		args = append([]string{"--profile", a.profile}, args...)
+	}
+	return a.Args(args...)
+}
+
+func (a *arena) do(t *testing.T, args ...string) harness.Result {
+	t.Helper()
+	return box.Run(t, harness.Cmd{Args: a.args(args...)})
+}
+
+func (a *arena) must(t *testing.T, args ...string) harness.Result {
+	t.Helper()
+	r := a.do(t, args...)
+	if r.Exit != 0 {
+		t.Fatalf("want success:\n%v", r)
+	}
+	return r
+}
+
+// bundle makes a bundle with the intruder in it; spoil changes its root file system.
+func (a *arena) bundle(t *testing.T, mutate func(*specs.Spec), spoil func(rootfs string)) harness.Bundle {
+	t.Helper()
+	b := box.Bundle(t, mutate)
+	program, err := intruder()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if out, err := exec.Command("cp", program, filepath.Join(b.Rootfs(), "bin/intruder")).CombinedOutput(); err != nil {
+		t.Fatalf("%v: %s", err, out)
+	}
+	if spoil != nil {
+		spoil(b.Rootfs())
+	}
+	return b
+}
+
+// run runs a bundle in the foreground.
+func (a *arena) run(t *testing.T, mutate func(*specs.Spec), spoil func(rootfs string)) harness.Result {
+	t.Helper()
+	b := a.bundle(t, mutate, spoil)
+	return a.do(t, "run", "--bundle", b.Dir, b.ID)
+}
+
+// up starts a container that runs args, and deletes it when the test ends.
+func (a *arena) up(t *testing.T, mutate func(*specs.Spec), args ...string) harness.Bundle {
+	t.Helper()
+	b := a.bundle(t, func(s *specs.Spec) {
+		s.Process.Args = args
+		if mutate != nil {
+			mutate(s)
+		}
+	}, nil)
+	a.must(t, "create", "--bundle", b.Dir, b.ID)
+	t.Cleanup(func() { a.do(t, "delete", "--force", b.ID) })
+	a.must(t, "start", b.ID)
+	return b
+}
+
+// safe fails the test if the host's secret has come out, or a host file was changed.
+func (a *arena) safe(t *testing.T, r harness.Result) {
+	t.Helper()
+	if strings.Contains(r.Stdout+r.Stderr, secret) {
+		t.Errorf("the container has read the host's file:\n%v", r)
+	}
+	a.untouched(t)
+}
+
+func (a *arena) untouched(t *testing.T) {
+	t.Helper()
+	data, err := os.ReadFile(a.marker)
+	if err != nil || string(data) != secret {
+		t.Errorf("the host's file was changed: %q, %v", data, err)
+	}
+	names, err := os.ReadDir(filepath.Dir(a.marker))
+	if err != nil || len(names) != 1 {
+		t.Errorf("the host's directory was changed: %v, %v", names, err)
+	}
+	mounts, err := os.ReadFile("/proc/self/mountinfo")
+	if err != nil || strings.Contains(string(mounts), filepath.Dir(a.marker)) {
+		t.Errorf("something is mounted on the host's directory (%v)", err)
+	}
+}
+
+// refused wants an error that has the words, and no container.
+func (a *arena) refused(t *testing.T, r harness.Result, words ...string) {
+	t.Helper()
+	if r.Exit == 0 {
+		t.Errorf("accepted:\n%v", r)
+		return
+	}
+	for _, w := range words {
+		if !strings.Contains(r.Stderr, w) {
+			t.Errorf("the error does not say %q:\n%v", w, r)
+		}
+	}
+	if ids := a.must(t, "list", "-q").Stdout; strings.TrimSpace(ids) != "" {
+		t.Errorf("left behind: %s", ids)
+	}
+}
+
+func write(t *testing.T, path, text string, mode os.FileMode) {
+	t.Helper()
+	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(path, []byte(text), mode); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// link replaces path by a symlink.
+func link(t *testing.T, target, path string) {
+	t.Helper()
+	if err := os.RemoveAll(path); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Symlink(target, path); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// without drops the mounts at the destinations.
+func without(destinations ...string) func(*specs.Spec) {
+	return func(s *specs.Spec) {
+		var kept []specs.Mount
+		for _, m := range s.Mounts {
+			drop := false
+			for _, d := range destinations {
+				drop = drop || m.Destination == d || strings.HasPrefix(m.Destination, d+"/")
+			}
+			if !drop {
+				kept = append(kept, m)
+			}
+		}
+		s.Mounts = kept
+	}
+}
+
+func addCaps(s *specs.Spec, caps ...string) {
+	c := s.Process.Capabilities
+	c.Bounding = append(c.Bounding, caps...)
+	c.Effective = append(c.Effective, caps...)
+	c.Permitted = append(c.Permitted, caps...)
+}
+
+func all(list ...func(*specs.Spec)) func(*specs.Spec) {
+	return func(s *specs.Spec) {
+		for _, f := range list {
+			f(s)
+		}
+	}
+}
