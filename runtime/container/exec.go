@@ -200,12 +200,12 @@ func (c *Container) spawnExec(o *ExecOptions, process *specs.Process, pidfd *os.
 		Process: plan, SyncFD: don.Add(kid), SetRootIDs: c.state.UserNS, Keyring: "_ses." + c.id,
 		Join: []initproc.Join{{FD: don.Add(pidfd), Flag: c.joinFlags()}},
 	}
-	return initproc.Spawn(initproc.PlanExec(in), host, &initproc.SpawnOptions{Donation: don, PIDNamespace: pidfd})
+	return initproc.Spawn(initproc.PlanExec(in), host, &initproc.SpawnOptions{Donation: don})
 }
 
 // joinFlags are the namespaces that an exec joins, all at once, through the first process's pidfd.
 func (c *Container) joinFlags() int {
-	flags := unix.CLONE_NEWNS | unix.CLONE_NEWNET | unix.CLONE_NEWIPC | unix.CLONE_NEWUTS | unix.CLONE_NEWCGROUP
+	flags := unix.CLONE_NEWNS | unix.CLONE_NEWPID | unix.CLONE_NEWNET | unix.CLONE_NEWIPC | unix.CLONE_NEWUTS | unix.CLONE_NEWCGROUP
 	if c.state.UserNS {
 		// Entering the user namespace that one is in already is an error, so only if there is another one.
 		flags |= unix.CLONE_NEWUSER
@@ -233,6 +233,9 @@ func (c *Container) admit(child *initproc.Child, process *specs.Process) error {
 		}
 	}
 	if err := child.Go(); err != nil {
+		return err
+	}
+	if err := child.WaitFork(); err != nil {
 		return err
 	}
 	return child.WaitExec()

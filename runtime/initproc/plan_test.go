@@ -252,6 +252,7 @@ const (
 	didUndumpable
 	didLandlock
 	didListen
+	didJoined
 	didSeccomp // one bit for each filter from here
 )
 
@@ -296,7 +297,7 @@ func (w *walker) next(i int) (ok, other int) {
 	if raw[offTolerate] != 0 || raw[offFlags]&flagJump != 0 {
 		other = int(binary.NativeEndian.Uint32(raw[offOther:]))
 	}
-	if (op{w.p, i}).name() == "execve" {
+	if name := (op{w.p, i}).name(); name == "execve" || name == "exit_group" {
 		ok = -1
 	}
 	if (op{w.p, i}).name() == "check" && raw[offTolerate] != 0 && raw[offFlags]&flagJump == 0 {
@@ -344,6 +345,8 @@ func (w *walker) effect(i, done int) int {
 		return didCaps
 	case "landlock_restrict_self":
 		return didLandlock
+	case "setns":
+		return didJoined
 	case "accept4":
 		return didListen
 	case "seccomp":
@@ -364,6 +367,8 @@ func (w *walker) judge(i, done int) {
 		}
 	}
 	switch name := o.name(); name {
+	case "clone":
+		need(didUndumpable|didJoined, "hiding and leaving the host's namespaces")
 	case "setns", "unshare", "openat2", "openat", "open_tree", "mknodat":
 		need(didUndumpable, "hiding from ptrace (CVE-2016-9962)")
 	case "seccomp":

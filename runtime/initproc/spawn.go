@@ -179,6 +179,50 @@ func (c *Child) WaitExec() error {
 	return err
 }
 
+// WaitFork waits until an exec has entered the container's pid namespace, which it does by a child that takes its place
+// here: PID, PidFD and Process change. It is called after Go. The error is a *Failure if either has reported one.
+func (c *Child) WaitFork() error {
+	pid, err := c.next()
+	var early *Failure
+	if errors.As(err, &early) {
+		// The one that forks, or the child that was quicker with its report than its parent with this one.
+		if pid, err = c.next(); err != nil {
+			return early
+		}
+	}
+	if err != nil {
+		return err
+	}
+	if err := c.adopt(int(pid)); err != nil { //nolint:gosec // a pid
+		return err
+	}
+	if early != nil {
+		return early
+	}
+	return nil
+}
+
+// adopt makes c stand for another child of this process.
+func (c *Child) adopt(pid int) error {
+	if _, err := c.Process.Wait(); err != nil {
+		return fmt.Errorf("wait for init: %w", err)
+	}
+	proc, err := os.FindProcess(pid)
+	if err != nil {
+		return fmt.Errorf("find process %d: %w", pid, err)
+	}
+	c.PID, c.Process = pid, proc
+	fd, err := unix.PidfdOpen(pid, 0)
+	if err != nil {
+		return fmt.Errorf("open process %d: %w", pid, err)
+	}
+	if c.PidFD != nil {
+		c.PidFD.Close()
+	}
+	c.PidFD = os.NewFile(uintptr(fd), "pidfd")
+	return nil
+}
+
 func (c *Child) wait(phase uint64) error {
 	got, err := c.next()
 	if err != nil {

@@ -49,6 +49,8 @@ func execSteps() []step[*execState] {
 		{"hide from ptrace", func(p *Program, _ *execState) { planHide(p) }},
 		{"wait for the host", func(p *Program, s *execState) { planRead(p, s.SyncFD) }},
 		{"join namespaces", func(p *Program, s *execState) { planJoin(p, s.Join, s.SetRootIDs) }},
+		// Last of the namespaces: what is born into the container's pid namespace has nothing of the host left.
+		{"pid namespace", planFork},
 		{"session", func(p *Program, s *execState) { planSession(p, s.Keyring) }},
 		{"console", func(p *Program, s *execState) { planExecConsole(p, &s.Process) }},
 		{"process", func(p *Program, s *execState) { planProcess(p, &s.Process) }},
@@ -107,6 +109,21 @@ func planJoin(p *Program, join []Join, rootIDs bool) {
 		// A change of ids resets the dumpable flag.
 		p.call("set undumpable", unix.SYS_PRCTL, imm(unix.PR_SET_DUMPABLE), imm(0))
 	}
+}
+
+// planFork goes on in a child, which is born into the pid namespace that was joined, and whose parent is the creating
+// process. The processes of the container see only that child. If this one were born there it would show them the host
+// through /proc/PID/root until it has joined the other namespaces, and against a holder of CAP_SYS_PTRACE it is no help
+// to be undumpable (TestAttack_CVE_2016_9962_ExecRoot).
+func planFork(p *Program, s *execState) {
+	record, child := p.scratch(reportBytes), &Label{}
+	p.call("fork into pid namespace", unix.SYS_CLONE, imm(unix.CLONE_PARENT|int(unix.SIGCHLD))).
+		into(Cell(record.value)) //nolint:gosec // offsets in the writable data are small
+	p.check("parent or child?", record, 1<<32-1, 0, unix.EPROTO).then(child).orElse(nil)
+	// The parent's pid namespace is the creating process's, so the number means the same there.
+	p.call("report the child", unix.SYS_WRITE, imm(s.SyncFD), record, imm(reportBytes)).expect(reportBytes)
+	p.call("leave the rest to the child", unix.SYS_EXIT_GROUP, imm(0))
+	p.place(child)
 }
 
 func planSession(p *Program, keyring string) {

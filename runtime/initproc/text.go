@@ -99,6 +99,7 @@ func (o op) name() string {
 func callNames() map[uintptr]string {
 	return map[uintptr]string{
 		unix.SYS_ACCEPT4: "accept4", unix.SYS_CAPSET: "capset", unix.SYS_CHDIR: "chdir", unix.SYS_CHROOT: "chroot",
+		unix.SYS_CLONE: "clone", unix.SYS_EXIT_GROUP: "exit_group",
 		unix.SYS_CLOSE: "close", unix.SYS_CLOSE_RANGE: "close_range", unix.SYS_DUP3: "dup3", unix.SYS_EXECVE: "execve",
 		unix.SYS_FACCESSAT2: "faccessat2", unix.SYS_FCHDIR: "fchdir", unix.SYS_FCHOWN: "fchown",
 		unix.SYS_FCHOWNAT: "fchownat", unix.SYS_FCNTL: "fcntl", unix.SYS_FSCONFIG: "fsconfig",
