@@ -71,7 +71,7 @@ func TestLife(t *testing.T) {
 		fmt.Fprintln(&seen, status(t, id))
 		exec := engine.Do(t, "tasks", "exec", "--exec-id", "e1", id, "sh", "-c", "echo in; exit 6")
 		fmt.Fprintln(&seen, exec.Exit, exec.Stdout)
-		tty := box.Run(t, harness.Cmd{Args: engine.Args("tasks", "exec", "--tty", "--exec-id", "e2", id, "tty"), TTY: true})
+		tty := box.Run(t, harness.Cmd{Args: engine.Args("tasks", "exec", "--tty", "--exec-id", "e2", id, "sh", "-c", "tty; sleep 1"), TTY: true})
 		fmt.Fprintln(&seen, tty.Exit, tty.Stdout)
 		engine.Must(t, "tasks", "pause", id)
 		fmt.Fprintln(&seen, status(t, id))

@@ -189,7 +189,7 @@ func readAll(f *os.File) string {
 	return string(data)
 }
 
-// openTerminal makes a terminal in raw output (no line feed becomes two characters by our doing).
+// openTerminal makes a terminal that passes output on as it is: no line feed becomes two characters by our doing.
 func openTerminal() (master, slave *os.File, err error) {
 	master, err = os.OpenFile("/dev/ptmx", os.O_RDWR|unix.O_NOCTTY, 0)
 	if err != nil {
@@ -207,5 +207,13 @@ func openTerminal() (master, slave *os.File, err error) {
 		return nil, nil, fmt.Errorf("set window size: %w", err)
 	}
 	slave, err = os.OpenFile(fmt.Sprintf("/dev/pts/%d", n), os.O_RDWR|unix.O_NOCTTY, 0)
-	return master, slave, err
+	if err != nil {
+		return nil, nil, err
+	}
+	mode, err := unix.IoctlGetTermios(int(slave.Fd()), unix.TCGETS)
+	if err != nil {
+		return nil, nil, err
+	}
+	mode.Oflag &^= unix.OPOST
+	return master, slave, unix.IoctlSetTermios(int(slave.Fd()), unix.TCSETS, mode)
 }
