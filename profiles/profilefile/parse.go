@@ -1,0 +1,157 @@
+package profilefile
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+
+	"go.yaml.in/yaml/v3"
+
+	"github.com/agentsafe/agentsafe/profiles"
+)
+
+// APIVersion is what a file must say.
+const APIVersion = "agentsafe.dev/v1"
+
+// maxBytes bounds a file.
+const maxBytes = 256 << 10
+
+// Parse reads one profile. filename is for errors, which name the line too. The result is valid.
+func Parse(r io.Reader, filename string) (*profiles.Profile, error) {
+	p, err := parse(r)
+	var at *lineError
+	switch {
+	case errors.As(err, &at):
+		return nil, fmt.Errorf("%s:%d: %w", filename, at.line, at.err)
+	case err != nil:
+		return nil, fmt.Errorf("%s: %w", filename, err)
+	}
+	return p, nil
+}
+
+func parse(r io.Reader) (*profiles.Profile, error) {
+	data, err := io.ReadAll(io.LimitReader(r, maxBytes+1))
+	if err != nil {
+		return nil, err
+	}
+	if len(data) > maxBytes {
+		return nil, fmt.Errorf("larger than %d bytes", maxBytes)
+	}
+	dec := yaml.NewDecoder(bytes.NewReader(data))
+	var doc yaml.Node
+	if err := dec.Decode(&doc); err != nil {
+		if errors.Is(err, io.EOF) {
+			return nil, errors.New("is empty")
+		}
+		return nil, err // begins with "yaml: line N:"
+	}
+	if err := dec.Decode(new(yaml.Node)); !errors.Is(err, io.EOF) {
+		return nil, errors.New("more than one document")
+	}
+	root := doc.Content[0]
+	if err := checkNode(root, 0); err != nil {
+		return nil, err
+	}
+	p, err := parent(root)
+	if err != nil {
+		return nil, err
+	}
+	if err := document(p).read(root, ""); err != nil {
+		return nil, err
+	}
+	if err := p.Validate(); err != nil {
+		return nil, &lineError{lineOf(root, err.Error()), err}
+	}
+	return p, nil
+}
+
+// maxDepth is more than the schema has.
+const maxDepth = 16
+
+// checkNode refuses what makes a file say something else than it looks like.
+func checkNode(n *yaml.Node, depth int) error {
+	switch {
+	case depth > maxDepth:
+		return &lineError{n.Line, errors.New("too deep")}
+	case n.Kind == yaml.AliasNode || n.Anchor != "":
+		return &lineError{n.Line, errors.New("anchors and aliases are not read")}
+	}
+	for _, c := range n.Content {
+		if err := checkNode(c, depth+1); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// parent returns a copy of what the document extends, and checks what kind of document it is.
+func parent(root *yaml.Node) (*profiles.Profile, error) {
+	if root.Kind != yaml.MappingNode {
+		return nil, &lineError{root.Line, errors.New("want a mapping with apiVersion, kind, metadata")}
+	}
+	for _, want := range []struct{ key, value string }{{"apiVersion", APIVersion}, {"kind", "Profile"}} {
+		n := child(root, want.key)
+		if n == nil {
+			return nil, &lineError{root.Line, fmt.Errorf("%s: missing, want %q", want.key, want.value)}
+		}
+		if n.Value != want.value {
+			return nil, &lineError{n.Line, fmt.Errorf("%s: %q, want %q", want.key, n.Value, want.value)}
+		}
+	}
+	n := child(root, "extends")
+	if n == nil {
+		return nil, &lineError{root.Line, fmt.Errorf("extends: missing, want a built-in profile such as %q", profiles.NameAgent)}
+	}
+	p, err := profiles.Builtin(n.Value)
+	if err != nil {
+		return nil, &lineError{n.Line, fmt.Errorf("extends: %w", err)}
+	}
+	if p.Unrestricted {
+		return nil, &lineError{n.Line, fmt.Errorf("extends: %q has no rules that could be changed: select it by its name", n.Value)}
+	}
+	p.Extends, p.Name, p.Description = n.Value, "", ""
+	return p, nil
+}
+
+func child(n *yaml.Node, key string) *yaml.Node {
+	for i := 0; i+1 < len(n.Content); i += 2 {
+		if n.Content[i].Value == key {
+			return n.Content[i+1]
+		}
+	}
+	return nil
+}
+
+// lineOf finds the line for an error of Validate, which begins with the path of a key.
+func lineOf(root *yaml.Node, message string) int {
+	n, line := root, root.Line
+	for {
+		key, rest := cutKey(message)
+		if n = child(n, key); n == nil {
+			return line
+		}
+		line, message = n.Line, rest
+		if n.Kind != yaml.MappingNode {
+			return line
+		}
+	}
+}
+
+// cutKey splits "a.b: text" into "a" and "b: text".
+func cutKey(s string) (key, rest string) {
+	for i := range len(s) {
+		if s[i] == '.' || s[i] == ':' {
+			return s[:i], s[i+1:]
+		}
+	}
+	return s, ""
+}
+
+type lineError struct {
+	line int
+	err  error
+}
+
+func (e *lineError) Error() string { return fmt.Sprintf("line %d: %v", e.line, e.err) }
+func (e *lineError) Unwrap() error { return e.err }
