@@ -52,6 +52,7 @@ const (
 	opCheck    = -1
 	flagExpect = 1 // the result must equal want
 	flagJump   = 2 // on a different result go to other instead of failing
+	flagAgain  = 4 // on EAGAIN do it again
 	anyErrno   = 255
 )
 
@@ -229,6 +230,12 @@ func (o op) into(c Cell) op {
 func (o op) expect(n int) op {
 	o.bytes()[offFlags] |= flagExpect
 	binary.NativeEndian.PutUint64(o.bytes()[offWant:], uint64(n)) //nolint:gosec // the bits
+	return o
+}
+
+// again repeats the call as long as it answers EAGAIN.
+func (o op) again() op {
+	o.bytes()[offFlags] |= flagAgain
 	return o
 }
 

@@ -254,5 +254,7 @@ func planOpen(p *Program, what string, dir Arg, path string, flags, resolve uint
 
 func planOpenMode(p *Program, what string, dir Arg, path string, flags, mode, resolve uint64) op {
 	how := p.words(flags|unix.O_CLOEXEC, mode, resolve)
-	return p.call(what, unix.SYS_OPENAT2, dir, p.str(path), how, imm(24))
+	// EAGAIN: something on the host was renamed or mounted while a ".." was resolved, and the kernel could not tell
+	// whether it led out. That is nobody's fault, and busy hosts mount all the time.
+	return p.call(what, unix.SYS_OPENAT2, dir, p.str(path), how, imm(24)).again()
 }

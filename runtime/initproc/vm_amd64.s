@@ -73,6 +73,12 @@ failed:
 	NEGQ AX
 	CMPQ AX, $4
 	JEQ  loop
+	CMPQ AX, $11
+	JNE  judge
+	TESTB $4, 65(R13)
+	JNE  loop
+
+judge:
 	XORL CX, CX
 
 tolerated:

@@ -68,6 +68,11 @@ failed:
 	NEG  R0, R0
 	CMP  $4, R0
 	BEQ  loop
+	CMP  $11, R0
+	BNE  judge
+	TBNZ $2, R22, loop
+
+judge:
 	MOVD ZR, R3
 	ADD  $88, R20, R4
 

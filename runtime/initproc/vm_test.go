@@ -392,6 +392,49 @@ func TestInterpreterRetriesEINTR(t *testing.T) {
 	}
 }
 
+// A call with the flag is made again on EAGAIN; without it EAGAIN is an errno as any other.
+func TestInterpreterRetriesEAGAIN(t *testing.T) {
+	for _, again := range []bool{true, false} {
+		r, w, err := os.Pipe()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := unix.SetNonblock(int(r.Fd()), true); err != nil {
+			t.Fatal(err)
+		}
+		p := begin(2)
+		say(p, "begun ")
+		if o := p.call("read", unix.SYS_READ, imm(3), p.scratch(8), imm(1)).expect(1); again {
+			o.again()
+		}
+		say(p, "read")
+		quit(p)
+		cmd := command(t, p, r)
+		if err := unix.SetNonblock(int(r.Fd()), true); err != nil { // Fd has made it blocking
+			t.Fatal(err)
+		}
+		var out, errs bytes.Buffer
+		cmd.Stdout, cmd.Stderr = &out, &errs
+		if err := cmd.Start(); err != nil {
+			t.Fatal(err)
+		}
+		if err := unix.SetNonblock(int(r.Fd()), true); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(50 * time.Millisecond)
+		w.Write([]byte{1}) //nolint:errcheck // Wait tells
+		err = cmd.Wait()
+		if again && (err != nil || out.String() != "begun read") {
+			t.Errorf("%v, %q, %+v", err, out.String(), p.failure(errs.Bytes()))
+		}
+		if f := p.failure(errs.Bytes()); !again && (f == nil || f.Errno != unix.EAGAIN) {
+			t.Errorf("without the flag: %v, %+v", err, f)
+		}
+		r.Close()
+		w.Close()
+	}
+}
+
 // waitState waits until the process is in a state of /proc/PID/stat.
 func waitState(t *testing.T, pid int, want string) {
 	t.Helper()
