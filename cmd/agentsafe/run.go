@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"os/signal"
 	"strconv"
@@ -315,10 +316,22 @@ func (f *execFlags) setUser(p *specs.Process) error {
 	return nil
 }
 
+// maxJSONBytes bounds config.json and process.json.
+const maxJSONBytes = 16 << 20
+
+// readJSONFile reads a file that may be a FIFO without a writer, a device or endless (TestAttack_HostileConfig).
 func readJSONFile(name string, into any) error {
-	data, err := os.ReadFile(name)
+	f, err := os.OpenFile(name, os.O_RDONLY|unix.O_CLOEXEC|unix.O_NONBLOCK|unix.O_NOCTTY, 0)
 	if err != nil {
 		return err
+	}
+	defer f.Close()
+	data, err := io.ReadAll(io.LimitReader(f, maxJSONBytes+1))
+	if err != nil {
+		return err
+	}
+	if len(data) > maxJSONBytes {
+		return fmt.Errorf("%s: more than %d bytes", name, maxJSONBytes)
 	}
 	if err := json.Unmarshal(data, into); err != nil {
 		return fmt.Errorf("%s: %w", name, err)

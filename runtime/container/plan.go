@@ -2,8 +2,10 @@ package container
 
 import (
 	"fmt"
+	"maps"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 
 	specs "github.com/opencontainers/runtime-spec/specs-go"
@@ -46,8 +48,11 @@ func (cr *creation) planInit() (*initproc.Create, *initproc.Donation, error) {
 	if !cr.o.NoNewKeyring {
 		in.Keyring = "_ses." + cr.o.ID
 	}
-	if in.Sysctls, err = planSysctls(cr.spec); err != nil {
+	if in.Sysctls, err = planSysctls(cr.spec.Linux.Sysctl, cr.ns.hostNamespaces()); err != nil {
 		return nil, nil, err
+	}
+	if (in.Hostname != "" || in.Domainname != "") && cr.ns.hostNamespaces()[specs.UTSNamespace] {
+		return nil, nil, invalid("hostname", "would be the host's: the uts namespace is joined by path and is the host's own")
 	}
 	if err := cr.donateFiles(in, don); err != nil {
 		return nil, nil, err
@@ -111,15 +116,13 @@ func (cr *creation) donateFiles(in *initproc.Create, don *initproc.Donation) err
 	return nil
 }
 
-// planSysctls checks linux.sysctl: only parameters of namespaces that the container owns, spelled as paths without
-// escapes (CVE-2022-0811: "+" smuggled a second parameter into another runtime).
-func planSysctls(spec *specs.Spec) ([]initproc.Sysctl, error) {
-	own := map[specs.LinuxNamespaceType]bool{}
-	for _, n := range spec.Linux.Namespaces {
-		own[n.Type] = true
-	}
+// planSysctls checks linux.sysctl: only parameters of namespaces that are not the host's, spelled as paths without
+// escapes (CVE-2022-0811: "+" smuggled a second parameter into another runtime). A namespace that is joined by path may
+// be the host's (TestAttack_HostNamespaceByPath).
+func planSysctls(in map[string]string, host map[specs.LinuxNamespaceType]bool) ([]initproc.Sysctl, error) {
 	var out []initproc.Sysctl
-	for key, value := range spec.Linux.Sysctl {
+	for _, key := range slices.Sorted(maps.Keys(in)) {
+		value := in[key]
 		field := "linux.sysctl " + key
 		path := strings.ReplaceAll(key, ".", "/")
 		if strings.Contains(key, "/") {
@@ -132,7 +135,7 @@ func planSysctls(spec *specs.Spec) ([]initproc.Sysctl, error) {
 		switch {
 		case !ok:
 			return nil, invalid(field, "is not separate for each namespace, so a container can't set it")
-		case !own[need]:
+		case host[need]:
 			return nil, invalid(field, fmt.Sprintf("needs a %s namespace of the container's own", need))
 		}
 		out = append(out, initproc.Sysctl{Key: path, Value: value})

@@ -133,14 +133,15 @@ func (r *Runtime) claim(id string) (*Container, error) {
 		return nil, fmt.Errorf("make state directory of container %q: %w", id, err)
 	}
 	c, err := r.openDir(id)
-	if err != nil {
-		return nil, err
-	}
-	if err := c.lock(); err != nil {
+	if err == nil {
+		if err = c.lock(); err == nil {
+			return c, nil
+		}
 		c.Close()
-		return nil, err
 	}
-	return c, nil
+	// Out of descriptors or memory: the id must not stay taken.
+	unix.Unlinkat(int(r.root.Fd()), id, unix.AT_REMOVEDIR) //nolint:errcheck // the first error is the one to report
+	return nil, err
 }
 
 // lock takes the container's lock until unlock or Close. A container that was deleted while waiting does not exist.
@@ -221,10 +222,10 @@ func (c *Container) Process() (*specs.Process, error) {
 // cgroupGroup returns the container's cgroup, nil if it has none. It knows the resources in force only if it was made
 // by this process; Update asks groupWithResources.
 func (c *Container) cgroupGroup() (*cgroup.Group, error) {
-	p := &c.state.Cgroup
-	if c.group != nil || c.state == nil || p.Driver == "" {
+	if c.group != nil || c.state == nil || c.state.Cgroup.Driver == "" {
 		return c.group, nil
 	}
+	p := &c.state.Cgroup
 	if p.Driver == cgroup.DriverSystemd {
 		return c.groupWithResources()
 	}

@@ -180,6 +180,10 @@ func readResolvConf(path string) (string, error) {
 		return "", fmt.Errorf("open name server configuration: %w", err)
 	}
 	defer f.Close()
+	// A FIFO would hold up start for as long as its writer likes, and names no server.
+	if st, err := f.Stat(); err != nil || !st.Mode().IsRegular() {
+		return "", err
+	}
 	data, err := io.ReadAll(io.LimitReader(f, maxResolvConfBytes))
 	if err != nil {
 		return "", fmt.Errorf("read name server configuration: %w", err)
