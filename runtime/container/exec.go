@@ -25,6 +25,8 @@ type ExecOptions struct {
 	PidFile               string
 	// IgnorePaused lets the process wait in a frozen cgroup.
 	IgnorePaused bool
+	// program is executed in place of what Args[0] names.
+	program string
 }
 
 // Process is a process that this program has started and is the parent of.
@@ -172,6 +174,9 @@ func (c *Container) spawnExec(o *ExecOptions, process *specs.Process, pidfd *os.
 	plan, err := planProcess(process, root)
 	if err != nil {
 		return nil, err
+	}
+	if o.program != "" {
+		plan.Programs = []string{o.program}
 	}
 	c.detail.Policy.apply(&plan)
 	don := &initproc.Donation{}

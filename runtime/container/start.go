@@ -91,12 +91,7 @@ func (c *Container) beforeStart(ctx context.Context) error {
 	if err != nil || len(d.Hooks.StartContainer) == 0 {
 		return err
 	}
-	pidfd, err := c.pidfd()
-	if err != nil {
-		return err
-	}
-	defer pidfd.Close()
-	return runHooksInside(ctx, "startContainer", d.Hooks.StartContainer, c.ociState(StatusCreated), pidfd)
+	return c.runStartHooks(ctx, d.Hooks.StartContainer)
 }
 
 // afterStart runs the poststart hooks. A failing one stops the container and is an error.
