@@ -100,6 +100,7 @@ func (a *app) create(ctx context.Context, args []string) error {
 	if err != nil {
 		return err
 	}
+	prefault()
 	rt, err := a.runtime()
 	if err != nil {
 		return err

@@ -30,6 +30,7 @@ func (a *app) runContainer(ctx context.Context, args []string) error {
 	if err != nil {
 		return err
 	}
+	prefault()
 	rt, err := a.runtime()
 	if err != nil {
 		return err

@@ -291,24 +291,39 @@ func (cr *creation) reap() {
 	}
 }
 
-// settle does what the host does beside the child's mounts: it places the child in its cgroup, installs the network
-// rules, and writes the pid down, before the child may go on.
+// settle does what the host does beside the child's mounts: it places the child in its cgroup, writes the pid down, and
+// installs the network rules. Only then the container can be started.
 func (cr *creation) settle(context.Context) error {
-	kid := cr.c.child
 	network := make(chan error, 1)
 	go func() { network <- cr.rt.installNetwork(cr) }()
-	err := cr.place()
+	err := cr.placeAndGo()
 	if nerr := <-network; err == nil {
 		err = nerr
 	}
 	if err != nil {
 		return cr.explain(err)
 	}
+	return nil
+}
+
+// placeAndGo lets the child go on as soon as its pid is written down and it stands in its cgroup. With hooks it has to
+// wait for them, too.
+func (cr *creation) placeAndGo() (err error) {
+	kid := cr.c.child
+	if err := cr.place(); err != nil {
+		return err
+	}
 	if cr.c.state.InitStart, _, err = startTime(kid.PID); err != nil {
-		return cr.explain(fmt.Errorf("read start time of init: %w", err))
+		return fmt.Errorf("read start time of init: %w", err)
 	}
 	cr.c.state.InitPID = kid.PID
-	return writeState(cr.c.dir, cr.c.state)
+	if err := writeState(cr.c.dir, cr.c.state); err != nil {
+		return err
+	}
+	if hasEarlyHooks(cr.spec.Hooks) {
+		return nil
+	}
+	return kid.Go()
 }
 
 // place moves the child into its cgroup.
@@ -364,22 +379,26 @@ func (cr *creation) hooks(ctx context.Context) error {
 	if err := runHooks(ctx, "createRuntime", h.CreateRuntime, state); err != nil {
 		return err
 	}
-	return runHooksInside(ctx, "createContainer", h.CreateContainer, state, cr.c.child.PidFD)
+	if err := runHooksInside(ctx, "createContainer", h.CreateContainer, state, cr.c.child.PidFD); err != nil {
+		return err
+	}
+	if err := cr.c.child.Go(); err != nil {
+		return fmt.Errorf("init: %w", err)
+	}
+	return nil
 }
 
-// ready lets the child go on and waits until it stands at the start point; then the container exists for others.
+// ready waits until the child stands at the start point; then the container exists for others. Whoever stays to start
+// it learns of a failure then.
 func (cr *creation) ready(context.Context) error {
-	kid := cr.c.child
-	if cr.attached() && !cr.o.Held {
+	if cr.c.attached && !cr.o.Held {
 		return nil
-	}
-	if err := kid.Go(); err != nil {
-		return fmt.Errorf("init: %w", err)
 	}
 	// Beside the child's last steps. A crash before this point leaves a state that delete can work with.
 	if err := writeDetail(cr.c.dir, cr.c.detail); err != nil {
 		return err
 	}
+	kid := cr.c.child
 	if err := kid.WaitReady(); err != nil {
 		return explainExec(fmt.Errorf("init: %w", err), cr.spec.Process.Args)
 	}

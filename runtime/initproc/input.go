@@ -98,8 +98,8 @@ type Sysctl struct{ Key, Value string }
 type Create struct {
 	Process
 	SyncFD   int // socket to the creating process
-	ListenFD int // listening socket that start connects to; None lets the process run at once
-	// Held, without a ListenFD, makes the process wait for a second word of its creator instead.
+	ListenFD int // listening socket that start connects to; None takes start from SyncFD
+	// Held, without a ListenFD, makes the process report when it has come to wait for start.
 	Held     bool
 	RootFD   int // detached tree of the root file system
 	RootPath string

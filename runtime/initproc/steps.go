@@ -165,8 +165,9 @@ func planWaitStart(p *Program, s *createState) {
 	if s.ListenFD == None {
 		if s.Held {
 			planPhase(p, s.SyncFD, phaseReady)
-			planRead(p, s.SyncFD)
 		}
+		// The creating process stays, and says when over the socket that it holds.
+		planRead(p, s.SyncFD)
 		return
 	}
 	planPhase(p, s.SyncFD, phaseReady)
