@@ -188,7 +188,7 @@ func TestAttack_StartContainerHookOfTheImage(t *testing.T) {
 	b := a.bundle(t, func(s *specs.Spec) {
 		s.Hooks = &specs.Hooks{StartContainer: []specs.Hook{{Path: "/hook", Args: []string{"hook"}}}}
 	}, func(rootfs string) {
-		write(t, rootfs+"/hook", "#!/bin/sh\n/bin/intruder caps > /log\n", 0o755)
+		write(t, rootfs+"/hook", "#!/bin/sh\nexec /bin/intruder caps > /log\n", 0o755)
 	})
 	a.do(t, "run", "--bundle", b.Dir, b.ID)
 	log, err := os.ReadFile(b.Rootfs() + "/log")
@@ -197,5 +197,30 @@ func TestAttack_StartContainerHookOfTheImage(t *testing.T) {
 	}
 	if !strings.Contains(string(log), "pid 2 CapEff a80425fb\n") {
 		t.Errorf("the hook says %q, want the container's own pids and capabilities", log)
+	}
+}
+
+// createContainer hooks are the host's programs, also where the root file system is attached over / before they run.
+// Seen with them looked up after setns(2), which moves the root: the image's program ran as the host's root.
+func TestAttack_CreateContainerHookOfTheImage(t *testing.T) {
+	for _, propagation := range []string{"", "rshared", "shared", "private", "unbindable"} {
+		for _, pivot := range [][]string{nil, {"--no-pivot"}} {
+			a := open(t, "none")
+			hook := filepath.Join(box.TempDir(t), "hook")
+			b := a.bundle(t, func(s *specs.Spec) {
+				s.Linux.RootfsPropagation = propagation
+				s.Hooks = &specs.Hooks{CreateContainer: []specs.Hook{{Path: hook, Args: []string{"hook"}}}}
+			}, func(rootfs string) {
+				write(t, rootfs+hook, "#!/bin/sh\n/bin/touch /owned "+a.marker+".owned\n", 0o755)
+			})
+			write(t, hook, "#!/bin/sh\nexit 0\n", 0o755)
+			r := a.do(t, append(append([]string{"run"}, pivot...), "--bundle", b.Dir, b.ID)...)
+			if _, err := os.Stat(b.Rootfs() + "/owned"); err == nil {
+				t.Errorf("propagation %q, %v: the image's program was the hook", propagation, pivot)
+			}
+			if r.Exit != 0 {
+				t.Errorf("propagation %q, %v:\n%v", propagation, pivot, r)
+			}
+		}
 	}
 }

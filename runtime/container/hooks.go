@@ -9,6 +9,7 @@ import (
 	"os"
 	"os/exec"
 	"runtime"
+	"strconv"
 	"strings"
 	"time"
 
@@ -44,6 +45,13 @@ func runHooksInside(ctx context.Context, kind string, hooks []specs.Hook, state 
 	if len(hooks) == 0 {
 		return nil
 	}
+	// setns(2) moves the thread's root onto whatever is mounted over "/", and that may be the container's root already:
+	// the hook would be the image's program (TestAttack_CreateContainerHookOfTheImage). The child's own root stays below.
+	root, err := os.OpenFile("/proc/"+strconv.Itoa(state.Pid)+"/root", unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return fmt.Errorf("hooks.%s: open root of init: %w", kind, err)
+	}
+	defer root.Close()
 	done := make(chan error)
 	go func() {
 		// Never unlocked: the thread has the container's namespaces.
@@ -56,6 +64,12 @@ func runHooksInside(ctx context.Context, kind string, hooks []specs.Hook, state 
 			flags := unix.CLONE_NEWNS | unix.CLONE_NEWNET | unix.CLONE_NEWIPC | unix.CLONE_NEWUTS
 			if err := unix.Setns(int(pidfd.Fd()), flags); err != nil {
 				return fmt.Errorf("hooks.%s: join container's namespaces: %w", kind, err)
+			}
+			if err := unix.Fchdir(int(root.Fd())); err != nil {
+				return fmt.Errorf("hooks.%s: enter root of init: %w", kind, err)
+			}
+			if err := unix.Chroot("."); err != nil {
+				return fmt.Errorf("hooks.%s: enter root of init: %w", kind, err)
 			}
 			return runHooks(ctx, kind, hooks, state)
 		}()
