@@ -61,7 +61,7 @@ func TestExecJoinsTheNamespaces(t *testing.T) {
 			first = append(first, ns)
 			second = append(second, "/proc/self/ns/"+kind)
 		}
-		r := engine.Do(t, append([]string{"exec", name, "readlink"}, second...)...)
+		r := engine.Do(t, append([]string{"exec", name, "sh", "-c", `for f in "$@"; do readlink $f; done`, "sh"}, second...)...)
 		if want := strings.Join(first, "\n") + "\n"; r.Stdout != want {
 			t.Errorf("the exec is in %q, the first process in %q", r.Stdout, want)
 		}
