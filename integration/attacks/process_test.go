@@ -171,12 +171,16 @@ func TestAttack_CVE_2016_3697_NumericUserName(t *testing.T) {
 // Without pivot_root a second chroot gets out of the first. Seen with the root not moved over /: the secret.
 func TestAttack_NoPivotChrootEscape(t *testing.T) {
 	a := open(t, "none")
-	b := a.bundle(t, func(s *specs.Spec) { s.Process.Args = []string{"intruder", "chroot", a.marker} }, nil)
-	for _, args := range [][]string{{"run", "--no-pivot"}, {"run"}} {
-		r := a.do(t, append(args, "--bundle", b.Dir, b.ID)...)
-		a.safe(t, r)
-		if !strings.Contains(r.Stdout, "intruder: open") {
-			t.Errorf("the attack did not get as far as it should:\n%v", r)
+	for _, propagation := range []string{"", "private", "rshared"} {
+		b := a.bundle(t, func(s *specs.Spec) {
+			s.Process.Args, s.Linux.RootfsPropagation = []string{"intruder", "chroot", a.marker}, propagation
+		}, nil)
+		for _, args := range [][]string{{"run", "--no-pivot"}, {"run"}} {
+			r := a.do(t, append(args, "--bundle", b.Dir, b.ID)...)
+			a.safe(t, r)
+			if !strings.Contains(r.Stdout, "intruder: open") {
+				t.Errorf("the attack did not get as far as it should:\n%v", r)
+			}
 		}
 	}
 }
