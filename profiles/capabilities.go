@@ -22,10 +22,11 @@ func agentCapabilities() []string {
 // pkg/oci/spec.go, containers/common pkg/config, runc spec.
 func engineDefault(name string) bool {
 	switch name {
-	case "CAP_AUDIT_WRITE", "CAP_MKNOD", "CAP_NET_RAW":
+	case "CAP_AUDIT_WRITE", "CAP_CHOWN", "CAP_DAC_OVERRIDE", "CAP_FOWNER", "CAP_FSETID", "CAP_KILL", "CAP_MKNOD",
+		"CAP_NET_BIND_SERVICE", "CAP_NET_RAW", "CAP_SETFCAP", "CAP_SETGID", "CAP_SETPCAP", "CAP_SETUID", "CAP_SYS_CHROOT":
 		return true
 	}
-	return slices.Contains(agentCapabilities(), name)
+	return false
 }
 
 // planCapabilities bounds the sets of a spec by the profile.
@@ -55,9 +56,7 @@ func (p *Profile) planCapabilities(in *specs.LinuxCapabilities) (*specs.LinuxCap
 	}
 	inheritable, ambient := bound(in.Inheritable), bound(in.Ambient)
 	if len(beyond) > 0 {
-		list := strings.Join(compact(beyond), " ")
-		return nil, nil, p.refuse("process.capabilities "+list, "capabilities beyond the engines' defaults reach the host's kernel",
-			fmt.Sprintf("capabilities: [..., %s]", strings.ReplaceAll(list, " ", ", ")))
+		return nil, nil, p.refuseCapabilities(compact(beyond))
 	}
 	// CVE-2022-29162: a file with inheritable capabilities would raise them at execve. They stay empty but for the
 	// ambient ones, which the kernel grants only if they are inheritable (capabilities(7)); a spec that asks for ambient
@@ -72,6 +71,19 @@ func (p *Profile) planCapabilities(in *specs.LinuxCapabilities) (*specs.LinuxCap
 		return out, nil, nil
 	}
 	return out, []Note{{Rule: "capabilities", Text: "cut " + strings.Join(compact(cut), " "), Routine: true}}, nil
+}
+
+// refuseCapabilities spells out a few; a list of nearly all is --privileged, and names the one that makes it so.
+func (p *Profile) refuseCapabilities(beyond []string) error {
+	const few = 5
+	what, key := strings.Join(beyond, " "), strings.Join(beyond, ", ")
+	if len(beyond) > few {
+		i := max(0, slices.Index(beyond, "CAP_SYS_ADMIN"))
+		what = fmt.Sprintf("%s and %d more (privileged?)", beyond[i], len(beyond)-1)
+		key = beyond[i] + ", ..."
+	}
+	return p.refuse("process.capabilities "+what, "capabilities beyond the engines' defaults reach the host's kernel",
+		fmt.Sprintf("capabilities: [..., %s]", key))
 }
 
 func compact(names []string) []string {

@@ -68,6 +68,9 @@ func (d Device) String() string {
 	return d.Type + " " + number(d.Major) + ":" + number(d.Minor) + " " + d.Access
 }
 
+// key is what a profile has to set for the device.
+func (d Device) key() string { return fmt.Sprintf("host: {devices: [%q]}", d) }
+
 // covers reports whether d includes all of o.
 func (d Device) covers(o Device) bool {
 	return d.Type == o.Type && (d.Major == anyNumber || d.Major == o.Major) && (d.Minor == anyNumber || d.Minor == o.Minor) &&
@@ -123,8 +126,20 @@ func whyDevice(d Device) string {
 	return "a device is a driver's worth of kernel, and no namespace separates it"
 }
 
-// checkDevices judges the device nodes and the device rules of a spec.
+// checkDevices judges the device nodes and the device rules of a spec. A rule for all devices comes first: it says more
+// about what was asked for than the first of all nodes would.
 func (p *Profile) checkDevices(l *specs.Linux) error {
+	var rules []specs.LinuxDeviceCgroup
+	if l.Resources != nil {
+		rules = l.Resources.Devices
+	}
+	for i := range rules {
+		if r := &rules[i]; r.Allow && (r.Type == "" || r.Type == "a") {
+			if err := p.checkDeviceRule(i, r); err != nil {
+				return err
+			}
+		}
+	}
 	for i := range l.Devices {
 		in := &l.Devices[i]
 		d := Device{Type: in.Type, Major: in.Major, Minor: in.Minor, Access: "rw"}
@@ -135,22 +150,24 @@ func (p *Profile) checkDevices(l *specs.Linux) error {
 			d.Type = "c"
 		}
 		if !defaultDevice(d) && !p.deviceGranted(d) {
-			return p.refuse(fmt.Sprintf("linux.devices[%d] %s (%s)", i, in.Path, d), whyDevice(d), "host: {devices: ["+d.String()+"]}")
+			return p.refuse(fmt.Sprintf("linux.devices[%d] %s (%s)", i, in.Path, d), whyDevice(d), d.key())
 		}
 	}
-	if l.Resources == nil {
-		return nil
-	}
-	for i := range l.Resources.Devices {
-		if err := p.checkDeviceRule(fmt.Sprintf("linux.resources.devices[%d]", i), &l.Resources.Devices[i]); err != nil {
+	for i := range rules {
+		if err := p.checkDeviceRule(i, &rules[i]); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-func (p *Profile) checkDeviceRule(field string, in *specs.LinuxDeviceCgroup) error {
-	if !in.Allow {
+func (p *Profile) checkDeviceRule(index int, in *specs.LinuxDeviceCgroup) error {
+	// "m" makes a node, which needs CAP_MKNOD and is no use without opening it.
+	access := strings.ReplaceAll(in.Access, "m", "")
+	if in.Access == "" {
+		access = "rw"
+	}
+	if !in.Allow || access == "" {
 		return nil
 	}
 	number := func(n *int64) int64 {
@@ -159,22 +176,17 @@ func (p *Profile) checkDeviceRule(field string, in *specs.LinuxDeviceCgroup) err
 		}
 		return *n
 	}
-	d := Device{Type: in.Type, Major: number(in.Major), Minor: number(in.Minor), Access: in.Access}
-	if in.Access == "" {
-		d.Access = "rwm"
-	}
-	if in.Access == "m" {
-		return nil // making a node, which needs CAP_MKNOD and is no use without opening it
-	}
+	d := Device{Type: in.Type, Major: number(in.Major), Minor: number(in.Minor), Access: access}
 	if in.Type == "" || in.Type == "a" {
-		c, b := Device{"c", d.Major, d.Minor, d.Access}, Device{"b", d.Major, d.Minor, d.Access}
+		c, b := Device{"c", d.Major, d.Minor, access}, Device{"b", d.Major, d.Minor, access}
 		if p.deviceGranted(c) && p.deviceGranted(b) {
 			return nil
 		}
-		return p.refuse(field+" allows all devices", "privileged: every driver of the host", fmt.Sprintf("host: {devices: [%s, %s]}", c, b))
+		return p.refuse(fmt.Sprintf("linux.resources.devices[%d] allows all devices", index), "privileged: every driver of the host",
+			fmt.Sprintf("host: {devices: [%q, %q]}", c, b))
 	}
 	if defaultDevice(d) && (d.Major == 136 || d.Minor != anyNumber) || p.deviceGranted(d) {
 		return nil
 	}
-	return p.refuse(field+" allows "+d.String(), whyDevice(d), "host: {devices: ["+d.String()+"]}")
+	return p.refuse(fmt.Sprintf("linux.resources.devices[%d] allows %s", index, d), whyDevice(d), d.key())
 }

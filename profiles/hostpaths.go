@@ -23,79 +23,77 @@ const (
 
 // hostRules lists what must not be handed to code that nobody reviewed. Files that engines mount into containers
 // (resolv.conf, hosts, volumes, secrets) are below these directories and are not refused.
-func hostRules() []hostRule {
-	return []hostRule{
-		{"/proc", true, whyKernel},
-		{"/sys", true, whyKernel},
-		{"/dev", true, "it holds the host's devices"},
-		{"/boot", true, "it holds the host's kernel"},
-		{"/run", false, "it holds the sockets of the host's services"},
-		{"/etc", false, whySecrets},
+var hostRules = []hostRule{ //nolint:gochecknoglobals // a constant table
+	{"/proc", true, whyKernel},
+	{"/sys", true, whyKernel},
+	{"/dev", true, "it holds the host's devices"},
+	{"/boot", true, "it holds the host's kernel"},
+	{"/run", false, "it holds the sockets of the host's services"},
+	{"/etc", false, whySecrets},
 
-		{"/etc/shadow*", true, whySecrets},
-		{"/etc/gshadow*", true, whySecrets},
-		{"/etc/sudoers*", true, whySecrets},
-		{"/etc/ssh/ssh_host_*", true, whySecrets},
-		{"/etc/kubernetes", true, whySecrets},
-		{"/etc/cron*", true, whyRoot},
-		{"/etc/systemd", true, whyRoot},
-		{"/etc/init.d", true, whyRoot},
-		{"/etc/pam.d", true, whyRoot},
-		{"/etc/profile.d", true, whyRoot},
-		{"/etc/ld.so.preload", true, whyRoot},
-		{"/var/spool/cron", true, whyRoot},
+	{"/etc/shadow*", true, whySecrets},
+	{"/etc/gshadow*", true, whySecrets},
+	{"/etc/sudoers*", true, whySecrets},
+	{"/etc/ssh/ssh_host_*", true, whySecrets},
+	{"/etc/kubernetes", true, whySecrets},
+	{"/etc/cron*", true, whyRoot},
+	{"/etc/systemd", true, whyRoot},
+	{"/etc/init.d", true, whyRoot},
+	{"/etc/pam.d", true, whyRoot},
+	{"/etc/profile.d", true, whyRoot},
+	{"/etc/ld.so.preload", true, whyRoot},
+	{"/var/spool/cron", true, whyRoot},
 
-		{"/run/docker.sock", true, whyEngine},
-		{"/run/docker", true, whyEngine},
-		{"/run/dockershim.sock", true, whyEngine},
-		{"/run/cri-dockerd.sock", true, whyEngine},
-		{"/run/containerd", false, whyEngine},
-		{"/run/containerd/*.sock*", true, whyEngine},
-		{"/run/containerd/s", true, whyEngine},
-		{"/run/containerd/runc", true, whyOthers},
-		{"/run/podman", true, whyEngine},
-		{"/run/crio", true, whyEngine},
-		{"/run/buildkit", true, whyEngine},
-		{"/run/k3s", true, whyEngine},
-		{"/run/runc", true, whyOthers},
-		{"/run/crun", true, whyOthers},
-		{"/run/libvirt", true, whyEngine},
-		{"/run/lxd*", true, whyEngine},
-		{"/run/incus*", true, whyEngine},
-		{"/run/snapd*", true, whyEngine},
-		{"/var/lib/lxd/unix.socket", true, whyEngine},
-		{"/var/snap/lxd/common/lxd/unix.socket", true, whyEngine},
-		{"/var/lib/incus/unix.socket", true, whyEngine},
-		{"/run/systemd", false, "it holds the socket of the host's service manager"},
-		{"/run/systemd/private", true, "whoever reaches the service manager is root on the host"},
-		{"/run/dbus", true, "whoever reaches the system bus can ask the host's services for root's work"},
-		{"/run/user/*", false, "it holds the sockets of a user's session"},
-		{"/run/user/*/podman", true, whyEngine},
-		{"/run/user/*/docker.sock", true, whyEngine},
-		{"/run/user/*/systemd", true, "whoever reaches a user's service manager runs programs as that user"},
-		{"/run/user/*/bus", true, "whoever reaches a user's session bus runs programs as that user"},
-		{"/run/agentsafe", false, whyOthers},
-		{"/run/agentsafe/*", false, whyOthers},
+	{"/run/docker.sock", true, whyEngine},
+	{"/run/docker", true, whyEngine},
+	{"/run/dockershim.sock", true, whyEngine},
+	{"/run/cri-dockerd.sock", true, whyEngine},
+	{"/run/containerd", false, whyEngine},
+	{"/run/containerd/*.sock*", true, whyEngine},
+	{"/run/containerd/s", true, whyEngine},
+	{"/run/containerd/runc", true, whyOthers},
+	{"/run/podman", true, whyEngine},
+	{"/run/crio", true, whyEngine},
+	{"/run/buildkit", true, whyEngine},
+	{"/run/k3s", true, whyEngine},
+	{"/run/runc", true, whyOthers},
+	{"/run/crun", true, whyOthers},
+	{"/run/libvirt", true, whyEngine},
+	{"/run/lxd*", true, whyEngine},
+	{"/run/incus*", true, whyEngine},
+	{"/run/snapd*", true, whyEngine},
+	{"/var/lib/lxd/unix.socket", true, whyEngine},
+	{"/var/snap/lxd/common/lxd/unix.socket", true, whyEngine},
+	{"/var/lib/incus/unix.socket", true, whyEngine},
+	{"/run/systemd", false, "it holds the socket of the host's service manager"},
+	{"/run/systemd/private", true, "whoever reaches the service manager is root on the host"},
+	{"/run/dbus", true, "whoever reaches the system bus can ask the host's services for root's work"},
+	{"/run/user/*", false, "it holds the sockets of a user's session"},
+	{"/run/user/*/podman", true, whyEngine},
+	{"/run/user/*/docker.sock", true, whyEngine},
+	{"/run/user/*/systemd", true, "whoever reaches a user's service manager runs programs as that user"},
+	{"/run/user/*/bus", true, "whoever reaches a user's session bus runs programs as that user"},
+	{"/run/agentsafe", false, whyOthers},
+	{"/run/agentsafe/*", false, whyOthers},
 
-		{"/var/lib/docker", false, whyOthers},
-		{"/var/lib/docker/*", false, whyOthers},
-		{"/var/lib/containerd", false, whyOthers},
-		{"/var/lib/containerd/*", false, whyOthers},
-		{"/var/lib/containers", false, whyOthers},
-		{"/var/lib/containers/storage", false, whyOthers},
-		{"/var/lib/containers/storage/*", false, whyOthers},
-		{"/var/lib/nerdctl", false, whyOthers},
-		{"/var/lib/agentsafe", false, whyOthers},
-		{"/var/lib/agentsafe/*", false, whyOthers},
-		{"/var/lib/kubelet", false, whySecrets},
-		{"/var/lib/kubelet/pods", false, whyOthers},
-		{"/var/lib/kubelet/pki", true, whySecrets},
-		{"/var/lib/kubelet/device-plugins", true, "whoever reaches the kubelet's sockets hands devices to pods"},
-		{"/var/lib/kubelet/pod-resources", true, "whoever reaches the kubelet's sockets reads the devices of pods"},
-		{"/var/lib/kubelet/plugins*", true, "whoever reaches the kubelet's sockets mounts volumes into pods"},
-		{"/var/lib/etcd", true, whySecrets},
-		{"/var/lib/rancher", true, whySecrets},
-	}
+	{"/var/lib/docker", false, whyOthers},
+	{"/var/lib/docker/*", false, whyOthers},
+	{"/var/lib/containerd", false, whyOthers},
+	{"/var/lib/containerd/*", false, whyOthers},
+	{"/var/lib/containers", false, whyOthers},
+	{"/var/lib/containers/storage", false, whyOthers},
+	{"/var/lib/containers/storage/*", false, whyOthers},
+	{"/var/lib/nerdctl", false, whyOthers},
+	{"/var/lib/agentsafe", false, whyOthers},
+	{"/var/lib/agentsafe/*", false, whyOthers},
+	{"/var/lib/kubelet", false, whySecrets},
+	{"/var/lib/kubelet/pods", false, whyOthers},
+	{"/var/lib/kubelet/pki", true, whySecrets},
+	{"/var/lib/kubelet/device-plugins", true, "whoever reaches the kubelet's sockets hands devices to pods"},
+	{"/var/lib/kubelet/pod-resources", true, "whoever reaches the kubelet's sockets reads the devices of pods"},
+	{"/var/lib/kubelet/plugins*", true, "whoever reaches the kubelet's sockets mounts volumes into pods"},
+	{"/var/lib/etcd", true, whySecrets},
+	{"/var/lib/rancher", true, whySecrets},
 }
 
 // engineSocket reports whether a socket's name is an engine's, wherever it is.
@@ -114,7 +112,7 @@ func engineSocket(name string) bool {
 func HostPaths() []string {
 	seen := map[string]bool{}
 	var out []string
-	for _, r := range hostRules() {
+	for _, r := range hostRules {
 		p := r.path
 		if i := strings.IndexByte(p, '*'); i >= 0 {
 			p = path.Dir(p[:i] + "x")
@@ -130,10 +128,9 @@ func HostPaths() []string {
 // judgeHostPath returns the rule that refuses a real path of the host, nil if there is none.
 func judgeHostPath(p string) *hostRule {
 	p = hostName(p)
-	rules := hostRules()
-	for i := range rules {
-		if rules[i].refuses(p) {
-			return &rules[i]
+	for i := range hostRules {
+		if hostRules[i].refuses(p) {
+			return &hostRules[i]
 		}
 	}
 	return nil

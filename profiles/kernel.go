@@ -35,7 +35,7 @@ func (h HostFacts) sharesHost(s *specs.Spec, kind specs.LinuxNamespaceType) bool
 // is mounted of cgroups is read-only. The user namespace is the host's by default in every engine.
 func (p *Profile) checkNamespaces(s *specs.Spec, host HostFacts) error {
 	if host.sharesHost(s, specs.MountNamespace) {
-		return p.refuse("linux.namespaces mount: the host's", "mounts of the container would be the host's", "(no key: a container needs one)")
+		return p.refuse("linux.namespaces mount: the host's", "mounts of the container would be the host's", "")
 	}
 	for _, kind := range hostNamespaces() {
 		if !host.sharesHost(s, kind) || slices.Contains(p.Host.Namespaces, kind) {
@@ -133,7 +133,7 @@ func (p *Profile) planPaths(l *specs.Linux) []Note {
 	complete := func(have, want []string) []string {
 		out := slices.Clone(have)
 		for _, w := range want {
-			if !slices.Contains(have, w) {
+			if !slices.Contains(have, w) && !slices.Contains(l.ReadonlyPaths, w) {
 				out = append(out, w)
 				added = append(added, w)
 			}

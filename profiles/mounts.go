@@ -23,12 +23,11 @@ func (p *Profile) planMounts(in []specs.Mount, host HostFacts) ([]specs.Mount, [
 	var notes []Note
 	out := slices.Clone(in)
 	for i := range in {
-		field := fmt.Sprintf("mounts[%d] (%s)", i, in[i].Destination)
 		var err error
 		if isBind(&in[i]) {
-			err = p.checkBind(field, &in[i], host.Mounts[i], host.Paths)
+			err = p.checkBind(i, &in[i], host.Mounts[i], host.Paths)
 		} else {
-			err = p.checkFilesystem(field, &in[i])
+			err = p.checkFilesystem(i, &in[i])
 		}
 		if err != nil {
 			return nil, nil, err
@@ -43,7 +42,7 @@ func (p *Profile) planMounts(in []specs.Mount, host HostFacts) ([]specs.Mount, [
 
 // checkFilesystem refuses what is no file system of the container's own. A block device, a network share or the host's
 // tracing files need no bind mount to get in.
-func (p *Profile) checkFilesystem(field string, m *specs.Mount) error {
+func (p *Profile) checkFilesystem(index int, m *specs.Mount) error {
 	destination := path.Clean("/" + m.Destination)
 	switch m.Type {
 	case "tmpfs", "devpts", "mqueue", "cgroup", "cgroup2":
@@ -51,16 +50,17 @@ func (p *Profile) checkFilesystem(field string, m *specs.Mount) error {
 	case "proc", "sysfs":
 		// Masked and read-only paths are below /proc and /sys. Root needs no capability to write
 		// /proc/sys/kernel/core_pattern of an instance elsewhere.
-		if want := map[bool]string{true: "/proc", false: "/sys"}[m.Type == "proc"]; destination != want {
-			return p.refuse(field+" type "+m.Type, "outside of "+want+" it would not be masked", "syscalls: {packs: [containers]}")
+		want := "/" + strings.TrimSuffix(m.Type, "fs")
+		if destination != want {
+			return p.refuse(mountField(index, m)+" type "+m.Type, "outside of "+want+" it would not be masked", "syscalls: {packs: [containers]}")
 		}
 		return nil
 	}
 	if p.HasPack(PackContainers) && (m.Type == "overlay" || m.Type == "fuse") {
 		return nil
 	}
-	return p.refuse(fmt.Sprintf("%s type %q", field, m.Type), "only file systems without a host's device or path behind them are mounted",
-		"(no key: bind the directory from the host instead)")
+	return p.refuse(fmt.Sprintf("%s type %q", mountField(index, m), m.Type),
+		"only file systems without a host's device or path behind them are mounted", "")
 }
 
 // sealed returns the options of a kernel file system that is not read-only yet, with "ro"; nil if nothing changes. A
@@ -92,43 +92,55 @@ func (p *Profile) sealed(m *specs.Mount) []string {
 
 // checkBind judges the source by what was opened: its real path, its identity, its type. The names in the spec count
 // for nothing.
-func (p *Profile) checkBind(field string, m *specs.Mount, src MountFacts, known []PathFacts) error {
+func (p *Profile) checkBind(index int, m *specs.Mount, src MountFacts, known []PathFacts) error {
 	if src.Path == "" || src.Mode == 0 {
-		return fmt.Errorf("plan %s: no facts about its source", field)
+		return fmt.Errorf("plan %s: no facts about its source", mountField(index, m))
 	}
-	if err := p.checkTarget(field, path.Clean("/"+m.Destination)); err != nil {
-		return err
-	}
-	what := fmt.Sprintf("%s from %s", field, src.Path)
-	if src.Path != path.Clean("/"+m.Source) {
-		what += fmt.Sprintf(" (%s)", m.Source)
+	if !allowedTarget(path.Clean("/" + m.Destination)) {
+		return p.refuse(mountField(index, m)+" as destination", "the kernel's own directories are mounted by the runtime", "")
 	}
 	switch src.Mode & unix.S_IFMT {
 	case unix.S_IFBLK:
-		return p.checkNode(what, "b", src)
+		return p.checkNode(index, m, "b", src)
 	case unix.S_IFCHR:
-		return p.checkNode(what, "c", src)
+		return p.checkNode(index, m, "c", src)
 	}
 	if p.mountGranted(src.Path) {
 		return nil
 	}
 	if src.Mode&unix.S_IFMT == unix.S_IFSOCK {
 		if engineSocket(path.Base(src.Path)) {
-			return p.refuse(what, whyEngine, "host: {mounts: ["+src.Path+"]}")
+			return p.refuse(bindField(index, m, src), whyEngine, "host: {mounts: ["+src.Path+"]}")
 		}
 		if src.Path == "/dev/log" {
 			return nil // syslog's socket, below /dev on hosts without systemd
 		}
 	}
 	for _, name := range src.names(known) {
-		if r := judgeHostPath(name); r != nil {
-			if name != src.Path {
-				what += ", which is the host's " + name + ","
-			}
-			return p.refuse(what, r.why+" (host path "+r.path+")", "host: {mounts: ["+src.Path+"]}")
+		r := judgeHostPath(name)
+		if r == nil {
+			continue
 		}
+		what := bindField(index, m, src)
+		if name != src.Path {
+			what += ", which is the host's " + name
+		}
+		return p.refuse(what, r.why+" (host path "+r.path+")", "host: {mounts: ["+src.Path+"]}")
 	}
 	return nil
+}
+
+func mountField(index int, m *specs.Mount) string {
+	return fmt.Sprintf("mounts[%d] (%s)", index, m.Destination)
+}
+
+// bindField names a bind mount and its real source, and what the spec called it if that is another.
+func bindField(index int, m *specs.Mount, src MountFacts) string {
+	out := mountField(index, m) + " from " + src.Path
+	if src.Path != path.Clean("/"+m.Source) {
+		out += " (" + m.Source + ")"
+	}
+	return out
 }
 
 func (p *Profile) mountGranted(source string) bool {
@@ -160,26 +172,26 @@ func sharesDevice(k PathFacts, known []PathFacts) bool {
 	return slices.ContainsFunc(known, func(o PathFacts) bool { return o.Dev == k.Dev && !within(k.Path, o.Path) })
 }
 
-// checkTarget keeps binds off the kernel's own directories in the container, where they would replace what is masked
+// allowedTarget keeps binds off the kernel's own directories in the container, where they would replace what is masked
 // or answer in the kernel's place (CVE-2019-16884, CVE-2025-52881). Source of the exceptions: runc's and crun's lists
 // for lxcfs.
-func (p *Profile) checkTarget(field, destination string) error {
-	if destination == "/sys" || within("/proc", destination) {
-		switch rest := strings.TrimPrefix(destination, "/proc/"); rest {
-		case "cpuinfo", "diskstats", "meminfo", "stat", "swaps", "uptime", "loadavg", "slabinfo", "net/dev",
-			"sys/kernel/ns_last_pid", "sys/crypto/fips_enabled":
-			return nil
-		}
-		return p.refuse(field+" as destination", "the kernel's own directories are mounted by the runtime", "(no key: mount it elsewhere)")
+func allowedTarget(destination string) bool {
+	if destination != "/sys" && !within("/proc", destination) {
+		return true
 	}
-	return nil
+	switch strings.TrimPrefix(destination, "/proc/") {
+	case "cpuinfo", "diskstats", "meminfo", "stat", "swaps", "uptime", "loadavg", "slabinfo", "net/dev",
+		"sys/kernel/ns_last_pid", "sys/crypto/fips_enabled":
+		return true
+	}
+	return false
 }
 
 // checkNode judges a device node that is bound.
-func (p *Profile) checkNode(what, kind string, src MountFacts) error {
+func (p *Profile) checkNode(index int, m *specs.Mount, kind string, src MountFacts) error {
 	d := Device{Type: kind, Major: int64(unix.Major(src.Rdev)), Minor: int64(unix.Minor(src.Rdev)), Access: "rw"}
 	if defaultDevice(d) || p.deviceGranted(d) {
 		return nil
 	}
-	return p.refuse(fmt.Sprintf("%s, device %s", what, d), whyDevice(d), "host: {devices: ["+d.String()+"]}")
+	return p.refuse(fmt.Sprintf("%s, device %s", bindField(index, m, src), d), whyDevice(d), d.key())
 }

@@ -1,9 +1,6 @@
 package profiles
 
 import (
-	"crypto/sha256"
-	"encoding/hex"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"strings"
@@ -72,6 +69,7 @@ func PlanContainer(spec *specs.Spec, p *Profile, host HostFacts) (*Plan, error) 
 	}
 	for _, check := range []func() error{
 		func() error { return p.checkNamespaces(spec, host) },
+		func() error { return plan.hardenProcess(spec, p) },
 		func() error { return p.checkDevices(spec.Linux) },
 		func() error { return p.checkSysctls(spec, host) },
 		func() error { return plan.harden(spec, p, host) },
@@ -97,17 +95,22 @@ func copySpec(in *specs.Spec) *specs.Spec {
 	return &out
 }
 
-// harden changes the plan's spec.
+func (plan *Plan) hardenProcess(spec *specs.Spec, p *Profile) error {
+	if spec.Process == nil {
+		return nil
+	}
+	process, notes, err := PlanProcess(spec.Process, p)
+	if err != nil {
+		return err
+	}
+	plan.Spec.Process = process
+	plan.Notes = append(plan.Notes, notes...)
+	return nil
+}
+
+// harden changes the rest of the plan's spec.
 func (plan *Plan) harden(spec *specs.Spec, p *Profile, host HostFacts) error {
 	out := plan.Spec
-	if spec.Process != nil {
-		process, notes, err := PlanProcess(spec.Process, p)
-		if err != nil {
-			return err
-		}
-		out.Process = process
-		plan.Notes = append(plan.Notes, notes...)
-	}
 	mounts, notes, err := p.planMounts(spec.Mounts, host)
 	if err != nil {
 		return err
@@ -170,30 +173,6 @@ func networkPolicy(p *Profile, host bool) netns.Policy {
 		return netns.Policy{Mode: netns.ModeEngine, AllowPrivate: p.Network.AllowPrivate}
 	}
 	return netns.Policy{Mode: netns.ModeNone}
-}
-
-// Hash returns the sha256, in hex, of the plan's canonical JSON: of two plans with the same hash the kernel enforces
-// the same. The engine's seccomp section counts as the filter that it compiles to.
-func (plan *Plan) Hash() string {
-	spec := copySpec(plan.Spec)
-	spec.Linux.Seccomp = nil
-	filters := make([]string, 0, len(plan.Seccomp))
-	for i := range plan.Seccomp {
-		filters = append(filters, plan.Seccomp[i].Key())
-	}
-	data, err := json.Marshal(struct {
-		Profile  string        `json:"profile"`
-		Spec     *specs.Spec   `json:"spec"`
-		Seccomp  []string      `json:"seccomp"`
-		Landlock *LandlockPlan `json:"landlock"`
-		Network  netns.Policy  `json:"network"`
-		Notes    []Note        `json:"notes"`
-	}{plan.Profile, spec, filters, plan.Landlock, plan.Network, plan.Notes})
-	if err != nil {
-		panic("profiles: a plan is plain data: " + err.Error())
-	}
-	sum := sha256.Sum256(data)
-	return hex.EncodeToString(sum[:])
 }
 
 // String lists the plan for people.

@@ -227,7 +227,7 @@ func (p *Profile) validateHost() error {
 
 func (p *Profile) validateLimits() error {
 	l := p.Limits
-	if l.MemoryBytes < 0 || l.PIDs < 0 || l.CPUs < 0 || l.CPUs > 1<<16 {
+	if l.MemoryBytes < 0 || l.PIDs < 0 || !(l.CPUs >= 0 && l.CPUs <= 1<<16) { // not a number is neither
 		return errors.New("limits: out of range")
 	}
 	return nil

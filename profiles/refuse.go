@@ -17,14 +17,17 @@ func (e *RefusedError) Error() string {
 	return fmt.Sprintf("refused: %s: %s; allowed by %s", e.What, e.Rule, e.Allow)
 }
 
-// refuse makes a RefusedError. key is what a profile would have to set, in the words of a profile file.
+// refuse makes a RefusedError. key is what a profile would have to set, in the words of a profile file; "" if no key
+// grants it.
 func (p *Profile) refuse(what, rule, key string) *RefusedError {
-	return &RefusedError{
-		What: what,
-		Rule: fmt.Sprintf("profile %q: %s", p.Name, rule),
-		Allow: fmt.Sprintf("a profile with `%s`, which the host's configuration or runtime handler selects, or the profile %q",
-			key, NameNone),
+	e := &RefusedError{
+		What: what, Rule: fmt.Sprintf("profile %q: %s", p.Name, rule),
+		Allow: fmt.Sprintf("the profile %q, if the host's configuration or runtime handler selects it", NameNone),
 	}
+	if key != "" {
+		e.Allow = fmt.Sprintf("a profile with `%s` or the profile %q, if the host's configuration or runtime handler selects it", key, NameNone)
+	}
+	return e
 }
 
 // Note records a tightening, or a limit of what the kernel can enforce.

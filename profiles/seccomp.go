@@ -201,7 +201,7 @@ func (r *SeccompRule) text(b *strings.Builder) {
 	}
 	b.WriteString(":")
 	width := 100
-	for _, n := range r.Names {
+	for _, n := range slices.Sorted(slices.Values(r.Names)) {
 		if width+1+len(n) > 100 && len(r.Names) > 1 {
 			b.WriteString("\n   ")
 			width = 3

@@ -70,51 +70,56 @@ func compatArches(goarch string) []string {
 	return nil
 }
 
-// filterBuilder collects rules. handled are the calls that have got an unconditional rule: no further rule may be added
-// for those, because libseccomp decides about overlapping rules by its own order.
+// filterBuilder collects rules. chosen are the calls that a pack or the profile's own lists decide about as a whole: no
+// further rule may be added for those, because libseccomp decides about overlapping rules by its own order.
 type filterBuilder struct {
 	profile *Profile
 	out     *SeccompFilter
-	handled []string
+	chosen  []string
 }
 
 // unconditional decides about what needs no look at arguments. The profile's deny list wins over its allow list, and
 // both win over everything built in.
 func (b *filterBuilder) unconditional() {
 	s := &b.profile.Syscalls
-	allowed := baseAllowed()
+	var added []string
 	if b.profile.HasPack(PackDebug) {
-		allowed = append(allowed, debugCalls()...)
+		added = append(added, debugCalls()...)
 	}
 	if b.profile.HasPack(PackBrowser) {
-		allowed = append(allowed, "setns")
+		added = append(added, "setns")
 	}
 	if b.profile.HasPack(PackContainers) {
-		allowed = append(append(allowed, mountCalls()...), containerCalls()...)
+		added = append(append(added, mountCalls()...), containerCalls()...)
 	}
 	if s.CompatABIs {
-		allowed = append(allowed, compatAllowed()...)
+		added = append(added, compatAllowed()...)
 	}
-	allowed = append(allowed, s.Allow...)
-	slices.Sort(allowed)
-	allowed = slices.Compact(allowed)
-	if len(s.Deny) > 0 {
-		allowed = slices.DeleteFunc(allowed, func(n string) bool { return slices.Contains(s.Deny, n) })
-	}
-	b.handled = slices.Concat(allowed, s.Deny)
-	b.rule(allowed, SeccompAction{Do: DoAllow})
+	added = append(added, s.Allow...)
+	b.chosen = slices.Concat(added, s.Deny)
 
-	var no []string
-	for _, r := range refused() {
-		for _, n := range r.names {
-			if _, ok := slices.BinarySearch(allowed, n); !ok {
-				no = append(no, n)
-			}
-		}
+	base := baseAllowed()
+	if len(b.chosen) > 0 {
+		slices.Sort(added)
+		added = without(slices.Compact(added), s.Deny)
+		base = without(base, b.chosen)
 	}
-	no = append(no, s.Deny...)
-	slices.Sort(no)
-	b.rule(slices.Compact(no), SeccompAction{Do: DoErrno, Errno: ePERM})
+	b.rule(base, SeccompAction{Do: DoAllow})
+	b.rule(added, SeccompAction{Do: DoAllow})
+
+	no := slices.Clone(s.Deny)
+	for _, r := range refused() {
+		no = append(no, r.names...)
+	}
+	if len(added) > 0 {
+		no = without(no, added)
+	}
+	b.rule(no, SeccompAction{Do: DoErrno, Errno: ePERM})
+}
+
+// without returns names but for those in the other list; it may reuse the first.
+func without(names, other []string) []string {
+	return slices.DeleteFunc(names, func(n string) bool { return slices.Contains(other, n) })
 }
 
 func (b *filterBuilder) rule(names []string, do SeccompAction, args ...SeccompArg) {
@@ -125,7 +130,7 @@ func (b *filterBuilder) rule(names []string, do SeccompAction, args ...SeccompAr
 
 // conditional adds a rule unless the profile decided about the call as a whole.
 func (b *filterBuilder) conditional(name string, do SeccompAction, args ...SeccompArg) {
-	if !slices.Contains(b.handled, name) {
+	if !slices.Contains(b.chosen, name) {
 		b.rule([]string{name}, do, args...)
 	}
 }
