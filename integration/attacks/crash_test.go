@@ -1,0 +1,165 @@
+package attacks
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"sort"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	specs "github.com/opencontainers/runtime-spec/specs-go"
+
+	"github.com/agentsafe/agentsafe/integration/harness"
+)
+
+// crashCalls are the kinds of system calls at which create is ended or refused: those that acquire, write or give back.
+var crashCalls = []string{ //nolint:gochecknoglobals // a constant table
+	"mkdirat", "openat", "openat2", "flock", "renameat", "unlinkat", "write", "clone,clone3", "socket", "socketpair", "bind",
+	"listen", "memfd_create", "open_tree", "fcntl", "pidfd_open,waitid", "sendto,sendmsg", "recvfrom,recvmsg", "read", "close", "setns", "fchmodat",
+	"fstat,newfstatat", "pwrite64", "readlinkat", "ioctl", "getdents64", "poll,ppoll", "kill,pidfd_send_signal", "fchmod",
+}
+
+// crash is create under strace's fault injection.
+type crash struct {
+	*arena
+	b      harness.Bundle
+	before harness.Snapshot
+}
+
+func newCrash(t *testing.T) *crash {
+	t.Helper()
+	if _, err := exec.LookPath("strace"); err != nil {
+		t.Skip("probe strace: " + err.Error())
+	}
+	c := &crash{arena: open(t, "")}
+	c.b = c.bundle(t, func(s *specs.Spec) {
+		s.Process.Args = []string{"sleep", "1000"}
+		s.Mounts = append(s.Mounts, specs.Mount{Destination: "/bound/dir", Type: "bind", Source: "/bin", Options: []string{"rbind", "ro"}})
+	}, nil)
+	// The filters are compiled once, and the common parent of the cgroups is made.
+	c.must(t, "create", "--bundle", c.b.Dir, c.b.ID)
+	c.must(t, "delete", "--force", c.b.ID)
+	var err error
+	if c.before, err = box.Snapshot(); err != nil {
+		t.Fatal(err)
+	}
+	return c
+}
+
+// trace runs create under strace, which lets go of the first process at its execve.
+func (c *crash) trace(t *testing.T, options ...string) harness.Result {
+	t.Helper()
+	args := append([]string{"strace", "-f", "-qq", "-b", "execve", "-o", filepath.Join(c.b.Dir, "strace.out")}, options...)
+	args = append(args, c.args("create", "--bundle", c.b.Dir, "--pid-file", filepath.Join(c.b.Dir, "pid"), c.b.ID)...)
+	return box.Run(t, harness.Cmd{Args: args, Timeout: 20 * time.Second})
+}
+
+// counts says how often create makes each call.
+func (c *crash) counts(t *testing.T) map[string]int {
+	t.Helper()
+	c.trace(t, "-e", "trace="+strings.Join(crashCalls, ","))
+	c.must(t, "delete", "--force", c.b.ID)
+	out, err := os.ReadFile(filepath.Join(c.b.Dir, "strace.out"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	counts := map[string]int{}
+	for line := range strings.Lines(string(out)) {
+		_, call, _ := strings.Cut(strings.TrimSpace(line), " ")
+		name, _, isCall := strings.Cut(strings.TrimSpace(call), "(")
+		if isCall {
+			for _, kind := range crashCalls {
+				if strings.Contains(","+kind+",", ","+name+",") {
+					counts[kind]++
+				}
+			}
+		}
+	}
+	return counts
+}
+
+// leftovers lists what is there and was not before, but for what an answer needs a moment to end.
+func (c *crash) leftovers(t *testing.T) []string {
+	t.Helper()
+	left := box.Leftovers(c.before)
+	entries, err := os.ReadDir(c.Root)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, e := range entries {
+		left = append(left, "state "+e.Name())
+	}
+	return left
+}
+
+// recovers checks that delete --force removes everything, and that the id can be used again.
+func (c *crash) recovers(t *testing.T, what string) {
+	t.Helper()
+	if r := c.do(t, "delete", "--force", c.b.ID); r.Exit != 0 {
+		t.Errorf("%s: delete --force:\n%v", what, r)
+	}
+	if left := c.leftovers(t); len(left) > 0 {
+		t.Errorf("%s: left after delete --force:\n  %s", what, strings.Join(left, "\n  "))
+	}
+	if r := c.do(t, "create", "--bundle", c.b.Dir, c.b.ID); r.Exit != 0 {
+		t.Errorf("%s: the id can't be used again:\n%v", what, r)
+	}
+	c.must(t, "delete", "--force", c.b.ID)
+}
+
+// points chooses at which calls to try: all of them in a long run, or else as many as fit.
+func points(counts map[string]int, total int) []string {
+	var all []string
+	for _, kind := range crashCalls {
+		for n := range counts[kind] {
+			all = append(all, kind+":"+strconv.Itoa(n+1))
+		}
+	}
+	if os.Getenv("AGENTSAFE_TEST_LONG") != "" || len(all) <= total {
+		return all
+	}
+	r := rand.New(rand.NewPCG(uint64(time.Now().UnixNano()), 1)) //nolint:gosec // any choice will do; the test names it
+	r.Shuffle(len(all), func(i, j int) { all[i], all[j] = all[j], all[i] })
+	// The first of each kind always, and the rest by lot.
+	sort.SliceStable(all, func(i, j int) bool { return strings.HasSuffix(all[i], ":1") && !strings.HasSuffix(all[j], ":1") })
+	return all[:total]
+}
+
+// TestCrash_Kill ends create with SIGKILL at each of its system calls: delete --force must remove what is left.
+func TestCrash_Kill(t *testing.T) {
+	c := newCrash(t)
+	for _, point := range points(c.counts(t), 60) {
+		calls, n, _ := strings.Cut(point, ":")
+		what := "SIGKILL at call " + n + " of " + calls
+		c.trace(t, "-e", "trace="+calls, "-e", fmt.Sprintf("inject=%s:signal=SIGKILL:when=%s", calls, n))
+		c.recovers(t, what)
+	}
+}
+
+// TestCrash_Error makes each system call of create fail once. If create fails nothing may be left, without any help; if
+// it does without the call it has made a container.
+func TestCrash_Error(t *testing.T) {
+	c := newCrash(t)
+	for i, point := range points(c.counts(t), 60) {
+		calls, n, _ := strings.Cut(point, ":")
+		errno := []string{"EIO", "ENOMEM", "EMFILE"}[i%3]
+		what := errno + " at call " + n + " of " + calls
+		r := c.trace(t, "-e", "trace="+calls, "-e", fmt.Sprintf("inject=%s:error=%s:when=%s", calls, errno, n))
+		// The Go runtime itself gives up when it can't have its own descriptors or threads: that is a crash.
+		crashed := strings.Contains(r.Stderr, "goroutine ") || strings.Contains(r.Stderr, "runtime: ") || r.Exit > 1
+		if r.Exit != 0 && !crashed {
+			if left := c.leftovers(t); len(left) > 0 {
+				t.Errorf("%s: left by the failed create:\n  %s\n%v", what, strings.Join(left, "\n  "), r)
+			}
+			if !strings.Contains(r.Stderr, "agentsafe: ") {
+				t.Errorf("%s: no reason given:\n%v", what, r)
+			}
+		}
+		c.recovers(t, what)
+	}
+}
