@@ -133,7 +133,9 @@ func points(counts map[string]int, total int) []string {
 // TestCrash_Kill ends create with SIGKILL at each of its system calls: delete --force must remove what is left.
 func TestCrash_Kill(t *testing.T) {
 	c := newCrash(t)
-	for _, point := range points(c.counts(t), 60) {
+	counts := c.counts(t)
+	t.Logf("calls of create: %v", counts)
+	for _, point := range points(counts, 60) {
 		calls, n, _ := strings.Cut(point, ":")
 		what := "SIGKILL at call " + n + " of " + calls
 		c.trace(t, "-e", "trace="+calls, "-e", fmt.Sprintf("inject=%s:signal=SIGKILL:when=%s", calls, n))
@@ -145,7 +147,9 @@ func TestCrash_Kill(t *testing.T) {
 // it does without the call it has made a container.
 func TestCrash_Error(t *testing.T) {
 	c := newCrash(t)
-	for i, point := range points(c.counts(t), 60) {
+	counts := c.counts(t)
+	t.Logf("calls of create: %v", counts)
+	for i, point := range points(counts, 60) {
 		calls, n, _ := strings.Cut(point, ":")
 		errno := []string{"EIO", "ENOMEM", "EMFILE"}[i%3]
 		what := errno + " at call " + n + " of " + calls
