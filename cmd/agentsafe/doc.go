@@ -2,6 +2,6 @@
 // commands, flags, output and messages. It is started for every operation of a container, so it imports only what it
 // needs, and it allocates little and collects nothing.
 //
-// Its own flags beyond runc's: --profile names the policy for new containers (Docker: runtimeArgs), --config the
-// host's configuration file.
+// Its own flag beyond runc's is --profile: the policy for new containers, by name. It is the caller's, that is, the
+// administrator's who configures the engine (Docker: runtimeArgs).
 package main

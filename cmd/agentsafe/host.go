@@ -4,14 +4,12 @@ import (
 	"os"
 	"path/filepath"
 
-	"github.com/agentsafe/agentsafe/profiles"
 	"github.com/agentsafe/agentsafe/runtime/container"
 )
 
 const (
-	defaultConfig = "/etc/agentsafe/config.toml"
-	cacheDir      = "/var/lib/agentsafe/cache"
-	helperName    = "agentsafe-seccomp"
+	cacheDir   = "/var/lib/agentsafe/cache"
+	helperName = "agentsafe-seccomp"
 )
 
 // runtime opens the state directory with what the host's administrator configured.
@@ -20,12 +18,8 @@ func (a *app) runtime() (*container.Runtime, error) {
 		Root: a.root, SystemdCgroup: a.systemdCgroup, CacheDir: cacheDir, SeccompHelper: helperPath(),
 		Warn: a.log.warn,
 	}
-	name := a.profile
-	if name == "" {
-		name = profiles.DefaultName
-	}
 	var err error
-	if o.Profile, err = profiles.Builtin(name); err != nil {
+	if o.Profile, err = container.LoadProfile(a.profile); err != nil {
 		return nil, err
 	}
 	return container.Open(o)

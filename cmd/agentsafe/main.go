@@ -58,7 +58,7 @@ func run(args []string) int {
 // app is one invocation: the global flags.
 type app struct {
 	root, logPath, logFormat, rootless string
-	profile, configPath                string
+	profile                            string
 	debug, systemdCgroup               bool
 	log                                logger
 }
@@ -97,8 +97,7 @@ func (a *app) dispatch(ctx context.Context, args []string) error {
 	fs.StringVar(&a.logPath, "log", "", "`file` for log lines (default: standard error, errors only)")
 	fs.StringVar(&a.logFormat, "log-format", "text", "text or json")
 	fs.StringVar(&a.rootless, "rootless", "auto", "true, false or auto")
-	fs.StringVar(&a.profile, "profile", "", "policy `name` for new containers (default: from the configuration, or agent)")
-	fs.StringVar(&a.configPath, "config", defaultConfig, "the host's configuration `file`")
+	fs.StringVar(&a.profile, "profile", "", "policy `name` for new containers (default agent)")
 	fs.BoolVar(&a.debug, "debug", false, "log more")
 	fs.BoolVar(&a.systemdCgroup, "systemd-cgroup", false, "let systemd make the cgroups")
 	criu := fs.String("criu", "", "ignored, for compatibility with runc")

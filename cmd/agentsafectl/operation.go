@@ -9,8 +9,7 @@ import (
 	"os"
 	"path/filepath"
 	"runtime"
-	"strings"
-	"time"
+		"time"
 	"unicode/utf8"
 
 	specs "github.com/opencontainers/runtime-spec/specs-go"
@@ -268,14 +267,6 @@ func (o *operation) lookupUser(rootDir, fromImage string) error {
 	}
 	o.user = task.User{UID: u.UID, GID: u.GID, Groups: u.Groups, Name: u.Name, Home: u.Home}
 	return nil
-}
-
-// warn passes on what the runtime warns of. That no engine gives a filter is no
-// news here: there is no engine, and the profile's own filter holds.
-func (o *operation) warn(message string) {
-	if !strings.HasPrefix(message, "seccomp: the engine gives no filter") {
-		o.note(message)
-	}
 }
 
 // note tells the caller something that is no error.

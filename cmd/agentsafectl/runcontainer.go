@@ -22,16 +22,17 @@ func (o *operation) openRuntime() error {
 	o.runtime, err = container.Open(container.Options{
 		Root: o.flags.paths.state, Profile: profile,
 		CacheDir: filepath.Join(o.flags.paths.data, filterName), SeccompHelper: siblingProgram("agentsafe-seccomp"),
-		Warn: o.warn,
+		Warn: o.note,
 	})
 	return err
 }
 
-// loadProfile takes the name of a built-in profile, or a path (with a slash in
-// it, so that no file in the current folder can pass for a built-in one).
+// loadProfile takes the name of a profile that is built in or installed, or a
+// path (with a slash in it, so that no file in the current folder can pass for
+// one of them).
 func loadProfile(name string) (*profiles.Profile, error) {
 	if !strings.Contains(name, "/") {
-		return profiles.Builtin(name)
+		return container.LoadProfile(name)
 	}
 	f, err := os.OpenFile(name, os.O_RDONLY|unix.O_NONBLOCK|unix.O_NOCTTY, 0)
 	if err != nil {

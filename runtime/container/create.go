@@ -173,7 +173,9 @@ func (cr *creation) judge(ctx context.Context) error {
 	}
 	cr.spec, cr.policy = hardened, policy
 	for _, n := range policy.Notes {
-		cr.rt.opts.Warn(n.String())
+		if !n.Routine {
+			cr.rt.opts.Warn(n.String())
+		}
 	}
 	h := cr.spec.Hooks
 	cr.c.state = &State{

@@ -125,7 +125,9 @@ func (c *Container) Exec(ctx context.Context, o *ExecOptions) (*Process, error) 
 		return nil, err
 	}
 	for _, n := range notes {
-		c.rt.opts.Warn(n.String())
+		if !n.Routine {
+			c.rt.opts.Warn(n.String())
+		}
 	}
 	child, err := c.spawnExec(o, process, pidfd)
 	if err != nil {

@@ -5,7 +5,6 @@ import (
 	"path/filepath"
 	"sync"
 
-	"github.com/agentsafe/agentsafe/profiles"
 	"github.com/agentsafe/agentsafe/runtime/container"
 	"github.com/agentsafe/agentsafe/shim/options"
 )
@@ -22,11 +21,7 @@ func openRuntime(namespace string, o options.Options, warn func(string)) (*conta
 	if root == "" {
 		root = defaultRoot
 	}
-	name := o.Profile
-	if name == "" {
-		name = profiles.DefaultName
-	}
-	profile, err := profiles.Builtin(name)
+	profile, err := container.LoadProfile(o.Profile)
 	if err != nil {
 		return nil, err
 	}

@@ -1,0 +1,111 @@
+package main
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"text/tabwriter"
+
+	"github.com/spf13/cobra"
+
+	"github.com/agentsafe/agentsafe/profiles"
+	"github.com/agentsafe/agentsafe/runtime/container"
+)
+
+// newProfileCommand manages the profiles that the runtime knows by name.
+func newProfileCommand() *cobra.Command {
+	c := &cobra.Command{Use: "profile", Short: "Install and list profiles", Args: cobra.NoArgs}
+	c.AddCommand(
+		&cobra.Command{
+			Use:   "install FILE...",
+			Short: "Check profiles and make them known to the runtime by their names",
+			Long: "Reads profiles (YAML), checks them, and writes each to " + container.ProfileDir + ",\n" +
+				"where agentsafe --profile NAME, the shim's options and agentsafectl run --profile NAME find it.\n" +
+				"Containers that run keep the profile they were created with.",
+			Args: cobra.MinimumNArgs(1),
+			RunE: func(c *cobra.Command, args []string) error { return installProfiles(c, args) },
+		},
+		&cobra.Command{
+			Use: "list", Short: "List the profiles that can be named", Args: cobra.NoArgs,
+			RunE: func(c *cobra.Command, _ []string) error { return listProfiles(c) },
+		},
+	)
+	return c
+}
+
+// installProfiles checks all files before it writes the first.
+func installProfiles(c *cobra.Command, files []string) error {
+	var all []*profiles.Profile
+	for _, file := range files {
+		if !strings.Contains(file, "/") {
+			file = "./" + file
+		}
+		p, err := loadProfile(file)
+		if err != nil {
+			return err
+		}
+		if _, err := profiles.Builtin(p.Name); err == nil {
+			return fmt.Errorf("%s: %q is the name of a built-in profile", file, p.Name)
+		}
+		all = append(all, p)
+	}
+	if err := os.MkdirAll(container.ProfileDir, 0o755); err != nil { //nolint:forbidigo // the host's configuration
+		return err
+	}
+	for _, p := range all {
+		if err := installProfile(p); err != nil {
+			return fmt.Errorf("install profile %q: %w", p.Name, err)
+		}
+		fmt.Fprintln(c.OutOrStdout(), p.Name)
+	}
+	return nil
+}
+
+// installProfile replaces the file atomically: a container that is created meanwhile gets the old one or the new one.
+func installProfile(p *profiles.Profile) error {
+	data, err := json.MarshalIndent(p, "", "  ")
+	if err != nil {
+		return err
+	}
+	f, err := os.CreateTemp(container.ProfileDir, ".new-*")
+	if err != nil {
+		return err
+	}
+	_, err = f.Write(append(data, '\n'))
+	err = errors.Join(err, f.Chmod(0o644), f.Sync(), f.Close())
+	if err == nil {
+		err = os.Rename(f.Name(), filepath.Join(container.ProfileDir, p.Name+".json"))
+	}
+	if err != nil {
+		return errors.Join(err, os.Remove(f.Name()))
+	}
+	return nil
+}
+
+func listProfiles(c *cobra.Command) error {
+	names := []string{profiles.NameAgent, profiles.NameNone}
+	entries, err := os.ReadDir(container.ProfileDir)
+	if err != nil && !errors.Is(err, os.ErrNotExist) {
+		return err
+	}
+	for _, e := range entries {
+		if name, ok := strings.CutSuffix(e.Name(), ".json"); ok {
+			names = append(names, name)
+		}
+	}
+	const padding = 2
+	w := tabwriter.NewWriter(c.OutOrStdout(), 0, 0, padding, ' ', 0)
+	fmt.Fprintln(w, "NAME\tEXTENDS\tDESCRIPTION")
+	for _, name := range names {
+		p, err := container.LoadProfile(name)
+		if err != nil {
+			fmt.Fprintf(w, "%s\t\tunusable: %v\n", name, err)
+			continue
+		}
+		fmt.Fprintf(w, "%s\t%s\t%s\n", name, p.Extends, p.Description)
+	}
+	return w.Flush()
+}
