@@ -9,7 +9,7 @@ import (
 	"os"
 	"path/filepath"
 	"runtime"
-		"time"
+	"time"
 	"unicode/utf8"
 
 	specs "github.com/opencontainers/runtime-spec/specs-go"
