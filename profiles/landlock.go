@@ -277,8 +277,11 @@ func expansion(s *specs.Spec) variables {
 		return v
 	}
 	for _, e := range s.Process.Env {
-		if home, ok := strings.CutPrefix(e, "HOME="); ok && ownPlace(home, s.Mounts) {
-			v.home = home
+		if home, ok := strings.CutPrefix(e, "HOME="); ok {
+			v.home = ""
+			if ownPlace(home, s.Mounts) {
+				v.home = home
+			}
 		}
 	}
 	cwd := path.Clean("/" + s.Process.Cwd)

@@ -107,12 +107,15 @@ func (b *filterBuilder) unconditional() {
 	b.rule(base, SeccompAction{Do: DoAllow})
 	b.rule(added, SeccompAction{Do: DoAllow})
 
-	no := slices.Clone(s.Deny)
+	var no []string
 	for _, r := range refused() {
 		no = append(no, r.names...)
 	}
-	if len(added) > 0 {
-		no = without(no, added)
+	if b.profile.HasPack(PackBrowser) {
+		no = without(no, []string{"unshare"}) // has conditions then
+	}
+	if len(b.chosen) > 0 {
+		no = append(without(no, b.chosen), s.Deny...)
 	}
 	b.rule(no, SeccompAction{Do: DoErrno, Errno: ePERM})
 }
