@@ -87,7 +87,7 @@ func TestExec(t *testing.T) {
 			r := d.Do(t, "exec", "--detach", "--tty", "--console-socket", console.Path, c.ID, "sh", "-c", "tty; read a; echo got $a")
 			console.WriteTo(t, "word\n")
 			return result(r.Exit, console.Output(t))
-		}, exact(0, "(?s)^0\n.*/dev/pts/0\r?\n.*got word\r?\n"))
+		}, harness.SameExit, harness.Prints("(?s)^0\n.*/dev/pts/0\r?\n.*got word\r?\n"))
 	})
 	t.Run("preserved descriptors", func(t *testing.T) {
 		harness.SideBySide(t, func(t *testing.T, p harness.Peer) harness.Result {
@@ -117,14 +117,14 @@ func TestConsoleSocket(t *testing.T) {
 		bundle := box.Bundle(t, func(s *specs.Spec) {
 			s.Process.Terminal = true
 			s.Process.ConsoleSize = &specs.Box{Height: 33, Width: 77}
-			s.Process.Args = []string{"sh", "-c", "tty; stty size; ls -l /dev/console | cut -c1; read a; echo got $a"}
+			s.Process.Args = []string{"sh", "-c", "stty size; ls -l /dev/console | cut -c1; tty; read a; echo got $a"}
 		})
 		d.Must(t, "create", "--console-socket", console.Path, "--bundle", bundle.Dir, bundle.ID)
 		console.Terminal(t) // handed over by create, not by start
 		d.Must(t, "start", bundle.ID)
 		console.WriteTo(t, "word\n")
 		return result(console.Output(t))
-	}, exact(0, "(?s)/dev/pts/0\r?\n33 77\r?\nc\r?\n.*got word\r?\n"))
+	}, harness.SameExit, harness.Prints("(?s)33 77\r?\n.*c\r?\n.*/dev/pts/0\r?\n.*got word\r?\n"))
 	for _, tc := range []struct {
 		name     string
 		terminal bool

@@ -134,6 +134,7 @@ type shim struct {
 	socket string
 	pid    int
 	conn   net.Conn
+	shared bool // another test shim stands for the same process, and waits for its end
 }
 
 // startShim starts the shim for a new bundle.
@@ -203,16 +204,18 @@ func timeout(t testing.TB) context.Context {
 	return ctx
 }
 
-// destroy removes whatever the test has left of the container and the shim.
+// destroy removes whatever the test has left of the container, and of the shim if it serves no other.
 func (s *shim) destroy() {
 	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
 	defer cancel()
-	s.Kill(ctx, &task.KillRequest{ID: s.id, Signal: uint32(unix.SIGKILL), All: true}) //nolint:errcheck // it may have ended
-	s.Wait(ctx, &task.WaitRequest{ID: s.id})                                          //nolint:errcheck // likewise
-	s.TTRPCTaskService.Delete(ctx, &task.DeleteRequest{ID: s.id})                     //nolint:errcheck // likewise
-	s.Shutdown(ctx, &task.ShutdownRequest{ID: s.id})                                  //nolint:errcheck // likewise
+	if _, err := s.State(ctx, &task.StateRequest{ID: s.id}); err == nil {
+		s.Kill(ctx, &task.KillRequest{ID: s.id, Signal: uint32(unix.SIGKILL)}) //nolint:errcheck // it may have ended
+		s.Wait(ctx, &task.WaitRequest{ID: s.id})                              //nolint:errcheck // likewise
+		s.TTRPCTaskService.Delete(ctx, &task.DeleteRequest{ID: s.id})         //nolint:errcheck // likewise
+	}
+	s.Shutdown(ctx, &task.ShutdownRequest{ID: s.id}) //nolint:errcheck // it may be gone
 	s.conn.Close()
-	for deadline := time.Now().Add(10 * time.Second); unix.Kill(s.pid, 0) == nil && time.Now().Before(deadline); {
+	for deadline := time.Now().Add(10 * time.Second); !s.shared && unix.Kill(s.pid, 0) == nil && time.Now().Before(deadline); {
 		time.Sleep(2 * time.Millisecond)
 	}
 }

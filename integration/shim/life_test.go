@@ -127,6 +127,7 @@ func TestGroup(t *testing.T) {
 	if a.pid != b.pid || a.socket != b.socket {
 		t.Fatalf("two shims: %d at %s, %d at %s", a.pid, a.socket, b.pid, b.socket)
 	}
+	b.shared = true
 	a.run(t)
 	b.run(t)
 	if got := b.wait(t, ""); got != 5 {
@@ -212,7 +213,9 @@ func TestOneHundredContainers(t *testing.T) {
 	one := residentKiB(t, first.pid)
 	var shims []*shim
 	for range n {
-		shims = append(shims, startShim(t, d, pod))
+		s := startShim(t, d, pod)
+		s.shared = true
+		shims = append(shims, s)
 	}
 	each := func(do func(s *shim)) {
 		var wg sync.WaitGroup

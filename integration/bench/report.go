@@ -1,0 +1,70 @@
+package main
+
+import (
+	"fmt"
+	"io"
+)
+
+// The project's targets, for the bundle with Docker's filter.
+const (
+	targetOfRunc  = 0.3
+	targetOfCrun  = 0.8
+	targetPeakKiB = 12 << 10
+)
+
+type report struct {
+	Subjects []*subject `json:"subjects"`
+	// Ratios are medians divided: "agentsafe/runc seccomp" and so on.
+	Ratios map[string]float64 `json:"ratios"`
+}
+
+func newReport(subjects []*subject) *report {
+	r := &report{Subjects: subjects, Ratios: map[string]float64{}}
+	floor := r.find("floor", "")
+	for _, variant := range []string{"plain", "seccomp"} {
+		ours := r.find("agentsafe", variant)
+		for _, peer := range []string{"runc", "crun"} {
+			r.Ratios["agentsafe/"+peer+" "+variant] = ours.Median / r.find(peer, variant).Median
+		}
+		r.Ratios["agentsafe/floor "+variant] = ours.Median / floor.Median
+	}
+	return r
+}
+
+func (r *report) find(name, variant string) *subject {
+	for _, s := range r.Subjects {
+		if s.Name == name && s.Variant == variant {
+			return s
+		}
+	}
+	return &subject{}
+}
+
+func (r *report) missed() []string {
+	var missed []string
+	for _, variant := range []string{"plain", "seccomp"} {
+		for peer, most := range map[string]float64{"runc": targetOfRunc, "crun": targetOfCrun} {
+			if key := "agentsafe/" + peer + " " + variant; r.Ratios[key] > most {
+				missed = append(missed, fmt.Sprintf("%s is %.2f, wanted at most %.2f", key, r.Ratios[key], most))
+			}
+		}
+		if s := r.find("agentsafe", variant); s.PeakKiB > targetPeakKiB {
+			missed = append(missed, fmt.Sprintf("peak memory %s is %d KiB, wanted at most %d", variant, s.PeakKiB, targetPeakKiB))
+		}
+	}
+	return missed
+}
+
+func (r *report) print(w io.Writer) {
+	fmt.Fprintf(w, "%-10s %-8s %10s %10s %10s %10s %6s\n", "program", "bundle", "median ms", "min ms", "p90 ms", "peak MiB", "runs")
+	for _, s := range r.Subjects {
+		fmt.Fprintf(w, "%-10s %-8s %10.2f %10.2f %10.2f %10.1f %6d\n", s.Name, s.Variant, s.Median, s.Min, s.P90, float64(s.PeakKiB)/1024, s.Runs)
+	}
+	for _, variant := range []string{"plain", "seccomp"} {
+		fmt.Fprintf(w, "agentsafe, %s: %.2f x runc (target %.1f), %.2f x crun (target %.1f), %.1f x floor\n", variant,
+			r.Ratios["agentsafe/runc "+variant], targetOfRunc, r.Ratios["agentsafe/crun "+variant], targetOfCrun, r.Ratios["agentsafe/floor "+variant])
+	}
+	for _, m := range r.missed() {
+		fmt.Fprintln(w, "missed:", m)
+	}
+}
