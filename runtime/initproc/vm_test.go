@@ -3,6 +3,7 @@ package initproc
 import (
 	"bytes"
 	"fmt"
+	"io"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -395,13 +396,11 @@ func TestInterpreterRetriesEINTR(t *testing.T) {
 // A call with the flag is made again on EAGAIN; without it EAGAIN is an errno as any other.
 func TestInterpreterRetriesEAGAIN(t *testing.T) {
 	for _, again := range []bool{true, false} {
-		r, w, err := os.Pipe()
-		if err != nil {
+		var fds [2]int
+		if err := unix.Pipe2(fds[:], unix.O_CLOEXEC|unix.O_NONBLOCK); err != nil {
 			t.Fatal(err)
 		}
-		if err := unix.SetNonblock(int(r.Fd()), true); err != nil {
-			t.Fatal(err)
-		}
+		r, w := os.NewFile(uintptr(fds[0]), "r"), os.NewFile(uintptr(fds[1]), "w")
 		p := begin(2)
 		say(p, "begun ")
 		if o := p.call("read", unix.SYS_READ, imm(3), p.scratch(8), imm(1)).expect(1); again {
@@ -410,22 +409,29 @@ func TestInterpreterRetriesEAGAIN(t *testing.T) {
 		say(p, "read")
 		quit(p)
 		cmd := command(t, p, r)
-		if err := unix.SetNonblock(int(r.Fd()), true); err != nil { // Fd has made it blocking
+		var errs bytes.Buffer
+		cmd.Stderr = &errs
+		out, err := cmd.StdoutPipe()
+		if err != nil {
 			t.Fatal(err)
 		}
-		var out, errs bytes.Buffer
-		cmd.Stdout, cmd.Stderr = &out, &errs
 		if err := cmd.Start(); err != nil {
 			t.Fatal(err)
 		}
-		if err := unix.SetNonblock(int(r.Fd()), true); err != nil {
+		if err := unix.SetNonblock(fds[0], true); err != nil { // in case that os/exec has made it blocking
 			t.Fatal(err)
 		}
-		time.Sleep(50 * time.Millisecond)
-		w.Write([]byte{1}) //nolint:errcheck // Wait tells
+		if _, err := io.ReadFull(out, make([]byte, len("begun "))); err != nil {
+			t.Fatal(err)
+		}
+		timer := time.AfterFunc(map[bool]time.Duration{true: 50 * time.Millisecond, false: 5 * time.Second}[again], func() {
+			w.Write([]byte{1}) //nolint:errcheck // Wait tells
+		})
+		rest, _ := io.ReadAll(out) //nolint:errcheck // Wait tells
 		err = cmd.Wait()
-		if again && (err != nil || out.String() != "begun read") {
-			t.Errorf("%v, %q, %+v", err, out.String(), p.failure(errs.Bytes()))
+		timer.Stop()
+		if again && (err != nil || string(rest) != "read") {
+			t.Errorf("%v, %q, %+v", err, rest, p.failure(errs.Bytes()))
 		}
 		if f := p.failure(errs.Bytes()); !again && (f == nil || f.Errno != unix.EAGAIN) {
 			t.Errorf("without the flag: %v, %+v", err, f)
