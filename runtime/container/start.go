@@ -28,13 +28,23 @@ func (c *Container) Start(ctx context.Context) error {
 		}
 	}
 	if err := c.beforeStart(ctx); err != nil {
-		return err
+		return c.explainStart(err)
 	}
 	if err := c.release(); err != nil {
 		return err
 	}
 	unix.Unlinkat(int(c.dir.Fd()), startSocket, 0) //nolint:errcheck // an attached container has none
 	return c.afterStart(ctx)
+}
+
+// explainStart prefers what an attached child has reported of its own end to the error that its end caused here.
+func (c *Container) explainStart(err error) error {
+	if c.attached {
+		if f := c.child.Pending(); f != nil {
+			return explainExec(f, c.detail.Process.Args)
+		}
+	}
+	return err
 }
 
 // checkStart makes sure that the container still waits, now that nobody else can start or delete it.
