@@ -16,7 +16,8 @@ import (
 
 const (
 	module       = "github.com/agentsafe/agentsafe"
-	maxLines     = 500
+	maxLines     = 500 // of a file of code
+	maxTestLines = 700 // of a file of tests, whose tables are long
 	registryHost = `(registry|proxy|deb|sum|snapshot|security)\.(npmjs|golang|debian|nodesource)\.(org|com)`
 )
 
@@ -37,7 +38,11 @@ func command(t *testing.T, dir, name string, args ...string) string {
 
 func root(t *testing.T) string {
 	t.Helper()
-	return filepath.Dir(command(t, ".", "go", "env", "GOMOD"))
+	dir, err := filepath.Abs("../..")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return dir
 }
 
 // tracked are the files that git knows, or would know after `git add`, relative to the root.
@@ -65,8 +70,12 @@ func TestFileLength(t *testing.T) {
 		if ext := filepath.Ext(name); ext != ".go" && ext != ".s" && ext != ".c" && ext != ".sh" {
 			continue
 		}
-		if n := bytes.Count(read(t, name), []byte("\n")); n > maxLines {
-			t.Errorf("%s has %d lines, at most %d: it wants a second room", name, n, maxLines)
+		most := maxLines
+		if strings.HasSuffix(name, "_test.go") {
+			most = maxTestLines
+		}
+		if n := bytes.Count(read(t, name), []byte("\n")); n > most {
+			t.Errorf("%s has %d lines, at most %d: it wants a second room", name, n, most)
 		}
 	}
 }
@@ -167,6 +176,7 @@ func TestEveryPackageHasDoc(t *testing.T) {
 // TestImportDirection holds cmd -> shim -> runtime/container -> {runtime/initproc, cgroup, audit} -> {fs, netns, profiles}.
 func TestImportDirection(t *testing.T) {
 	leaves := []string{"fs", "netns", "profiles"}
+	list := packages(t)
 	for _, rule := range []struct {
 		from []string // folders
 		deny []string
@@ -180,7 +190,7 @@ func TestImportDirection(t *testing.T) {
 		{[]string{"cmd"}, []string{"integration"}, "programs do not contain tests"},
 		{[]string{"integration"}, []string{"runtime", "shim", "netns", "profiles", "fs"}, "integration tests use the programs, not the packages"},
 	} {
-		for _, p := range packages(t) {
+		for _, p := range list {
 			if !below(p.ImportPath, rule.from) {
 				continue
 			}
@@ -202,7 +212,7 @@ func below(path string, folders []string) bool {
 // TestLightPrograms keeps out of the programs that engines start for every operation what costs start-up time.
 func TestLightPrograms(t *testing.T) {
 	heavy := regexp.MustCompile(`^(net/http|html/.*|text/template|testing|plugin|google\.golang\.org/.*|go\.yaml\.in/.*|gopkg\.in/yaml.*|sigs\.k8s\.io/yaml.*|` +
-		`github\.com/(spf13|containerd|sirupsen|seccomp|google/nftables|pelletier|docker)/.*)$`)
+		`github\.com/(spf13|containerd/containerd|containerd/ttrpc|seccomp|google/nftables|pelletier|docker)/.*)$`)
 	for _, program := range []string{"agentsafe", "agentsafe-seccomp"} {
 		dir := "./cmd/" + program
 		for _, dep := range strings.Fields(command(t, root(t), "go", "list", "-deps", dir)) {
