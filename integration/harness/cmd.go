@@ -147,6 +147,15 @@ func (r *Running) Pid() int { return r.cmd.Process.Pid }
 // Output returns what the program has written to its standard output so far; not for terminals.
 func (r *Running) Output() string { return readAll(r.out) }
 
+// Stop ends the program, a server that the test has started, and waits for it.
+func (r *Running) Stop(t testing.TB) {
+	t.Helper()
+	if err := unix.Kill(-r.Pid(), unix.SIGKILL); err != nil {
+		t.Errorf("stop %v: %v", r.c.Args, err)
+	}
+	r.Wait(t)
+}
+
 // Wait waits for the program, and only the program, to end.
 func (r *Running) Wait(t testing.TB) Result {
 	t.Helper()

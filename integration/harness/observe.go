@@ -100,12 +100,12 @@ func enginesOwn(line string) bool {
 	kind, name, _ := strings.Cut(line, " ")
 	switch kind {
 	case "mount": // made by `podman run` for the names of network namespaces; a namespace in it would be another mount
-		return name == "/run/netns"
+		return name == "/run/netns" || name == "/run/docker-test/netns/default" // the latter for --network host
 	case "link": // bridges outlive dockerd and podman
 		return name == "docker0" || strings.HasPrefix(name, "br-") || strings.HasPrefix(name, "cni-podman") || strings.HasPrefix(name, "podman")
 	case "file": // locks, and the daemons' own sockets and configuration; runtimes' state lies beside them
 		return name == "/run/xtables.lock" || slices.ContainsFunc([]string{
-			"/run/lock/", "/run/docker-test/containerd/", "/run/containerd-test/", "/run/containerd-test.sock",
+			"/run/lock/", "/run/docker-test/containerd/", "/run/docker-test/netns/default", "/run/containerd-test/", "/run/containerd-test.sock",
 			"/run/podman-test/", "/run/podman-test-tmp/", "/run/containers/", "/run/libpod/",
 		}, func(prefix string) bool { return strings.HasPrefix(name, prefix) })
 	}

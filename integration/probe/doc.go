@@ -4,6 +4,7 @@
 //
 //	probe report              JSON: process attributes, file descriptors, the errno of each call of a table
 //	probe access PATH...      a line per path: what opening it for reading, for writing, and executing it gives
+//	probe landlock            the kernel's Landlock ABI, 0 if there is none
 //	probe dial NETWORK ADDR   connects ("tcp") or sends and waits for an answer ("udp"); "ok" or the errno
 //	probe get URL             the body of a plain HTTP answer
 //	probe serve ADDR WORD     answers every HTTP request at ADDR, and every datagram, with WORD, until killed

@@ -8,7 +8,7 @@ import (
 
 func main() {
 	if len(os.Args) < 2 {
-		fmt.Fprintln(os.Stderr, "usage: probe report | access PATH... | dial NETWORK ADDR | get URL | serve ADDR WORD")
+		fmt.Fprintln(os.Stderr, "usage: probe report | access PATH... | landlock | dial NETWORK ADDR | get URL | serve ADDR WORD")
 		os.Exit(2)
 	}
 	args := os.Args[2:]
@@ -18,6 +18,8 @@ func main() {
 		err = json.NewEncoder(os.Stdout).Encode(newReport())
 	case "access":
 		access(args)
+	case "landlock":
+		fmt.Println(landlockABI())
 	case "dial":
 		err = dial(args)
 	case "get":

@@ -63,8 +63,8 @@ func openFDs() []string {
 	var fds []string
 	for _, n := range names {
 		target, err := os.Readlink("/proc/self/fd/" + n)
-		// The Go runtime's own poller is not inherited.
-		if n == own || err != nil || strings.HasPrefix(target, "anon_inode:[event") {
+		// The Go runtime's own, which are not inherited: its poller, and the cgroup's limits that it sets GOMAXPROCS by.
+		if n == own || err != nil || strings.HasPrefix(target, "anon_inode:[event") || strings.Contains(target, "/cpu.cfs_") || strings.HasSuffix(target, "/cpu.max") {
 			continue
 		}
 		fds = append(fds, n+" -> "+target)
@@ -130,4 +130,14 @@ func access(paths []string) {
 		}
 		fmt.Printf("%s read=%s write=%s execute=%s\n", p, try(p, unix.O_RDONLY), try(p, unix.O_WRONLY), errName(run))
 	}
+}
+
+// landlockABI asks for the version. Source: landlock.rst, "Compatibility".
+func landlockABI() int {
+	const version = 1 // LANDLOCK_CREATE_RULESET_VERSION
+	abi, _, errno := unix.RawSyscall(unix.SYS_LANDLOCK_CREATE_RULESET, 0, 0, version)
+	if errno != 0 {
+		return 0
+	}
+	return int(abi)
 }
