@@ -26,7 +26,7 @@ func BenchmarkHash(b *testing.B) {
 }
 
 func BenchmarkKey(b *testing.B) {
-	f := agentFilter(builtin(b, NameAgent), "amd64", nil)
+	f := agentFilter(builtin(b, NameAgent), "amd64")
 	b.ReportAllocs()
 	for b.Loop() {
 		f.Key()

@@ -125,7 +125,7 @@ func (plan *Plan) harden(spec *specs.Spec, p *Profile, host HostFacts) error {
 // filters adds the engine's filter and ours. Ours comes last, so that its errnos are the ones that are seen, unless the
 // engine's would refuse to install a further one.
 func (plan *Plan) filters(spec *specs.Spec, p *Profile, goarch string) error {
-	if err := plan.engineFilter(spec, goarch, p.Syscalls.CompatABIs); err != nil {
+	if err := plan.engineFilter(spec, goarch, false); err != nil {
 		return err
 	}
 	if nativeArch(goarch) == "" {
@@ -137,11 +137,7 @@ func (plan *Plan) filters(spec *specs.Spec, p *Profile, goarch string) error {
 			Text: "the engine gives no filter (its default, or seccomp=unconfined); the profile's own holds all the same",
 		})
 	}
-	var compat []string
-	if p.Syscalls.CompatABIs {
-		compat = compatArches(goarch)
-	}
-	ours := *agentFilter(p, goarch, compat)
+	ours := *agentFilter(p, goarch)
 	if len(plan.Seccomp) > 0 && !plan.Seccomp[0].allows("seccomp") {
 		plan.Seccomp = append([]SeccompFilter{ours}, plan.Seccomp...)
 		return nil

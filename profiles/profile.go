@@ -30,15 +30,13 @@ type Profile struct {
 	Landlock LandlockMode `json:"landlock,omitempty"`
 }
 
-// Syscalls widens or narrows the filter of the built-in list.
+// Syscalls widens or narrows the filter of the built-in list. The filter is for the native ABI: 32-bit and x32 calls
+// answer ENOSYS (socketcall through int 0x80 would hide a socket's family).
 type Syscalls struct {
 	Packs []Pack `json:"packs,omitempty"`
 	// Allow and Deny are names. Deny wins; a denied syscall answers EPERM.
 	Allow []string `json:"allow,omitempty"`
 	Deny  []string `json:"deny,omitempty"`
-	// CompatABIs lets 32-bit (and on amd64 x32) programs run as far as the engine's filter lists their ABI. Calls that
-	// hide theirs behind one number where no filter can look (socketcall) stay refused.
-	CompatABIs bool `json:"compatABIs,omitempty"`
 }
 
 // Filesystem lists paths inside the container; each covers what is below it. "$HOME", "~" and "$WORKSPACE" at the

@@ -44,9 +44,9 @@ const (
 const lower32 = 0xffffffff
 
 // agentFilter is the filter of ours: allowed by name, the rest refused, for every profile but none.
-func agentFilter(p *Profile, goarch string, compat []string) *SeccompFilter {
+func agentFilter(p *Profile, goarch string) *SeccompFilter {
 	b := &filterBuilder{profile: p, out: &SeccompFilter{
-		Name: p.Name, Arch: goarch, Compat: compat,
+		Name: p.Name, Arch: goarch,
 		BadArch: SeccompAction{Do: DoErrno, Errno: eNOSYS},
 		Unknown: &SeccompAction{Do: DoErrno, Errno: eNOSYS},
 		Default: SeccompAction{Do: DoErrno, Errno: ePERM},
@@ -57,17 +57,6 @@ func agentFilter(p *Profile, goarch string, compat []string) *SeccompFilter {
 	b.sockets()
 	b.terminal()
 	return b.out
-}
-
-// compatArches are the further ABIs of an architecture, as SCMP_ARCH_ names.
-func compatArches(goarch string) []string {
-	switch goarch {
-	case "amd64":
-		return []string{"SCMP_ARCH_X86", "SCMP_ARCH_X32"}
-	case "arm64":
-		return []string{"SCMP_ARCH_ARM"}
-	}
-	return nil
 }
 
 // filterBuilder collects rules. chosen are the calls that a pack or the profile's own lists decide about as a whole: no
@@ -91,9 +80,6 @@ func (b *filterBuilder) unconditional() {
 	}
 	if b.profile.HasPack(PackContainers) {
 		added = append(append(added, mountCalls()...), containerCalls()...)
-	}
-	if s.CompatABIs {
-		added = append(added, compatAllowed()...)
 	}
 	added = append(added, s.Allow...)
 	b.chosen = slices.Concat(added, s.Deny)

@@ -22,7 +22,7 @@ func names(list []string) map[string]bool {
 // Against Docker's own list: what it allows every container is allowed here too, or refused by decision. An update of
 // that list shows up here.
 func TestAgentFilter_AgainstMoby(t *testing.T) {
-	allowed, compat, no := names(baseAllowed()), names(compatAllowed()), map[string]bool{}
+	allowed, no := names(baseAllowed()), map[string]bool{}
 	for _, r := range refused() {
 		for _, n := range r.names {
 			no[n] = true
@@ -41,7 +41,7 @@ func TestAgentFilter_AgainstMoby(t *testing.T) {
 		}
 		for _, n := range rule.Names {
 			mobyAllowed[n] = true
-			if !allowed[n] && !compat[n] && !conditional[n] && !no[n] && !ignored[n] {
+			if !allowed[n] && !foreign(n) && !conditional[n] && !no[n] && !ignored[n] {
 				t.Errorf("%s: allowed by Docker, and nothing is decided about it here", n)
 			}
 		}
@@ -51,11 +51,28 @@ func TestAgentFilter_AgainstMoby(t *testing.T) {
 		"chroot": "with CAP_SYS_CHROOT, which every container has", "uprobe": "as uretprobe: a probe of the host's on a library",
 		"rseq_slice_yield": "as rseq", "file_getattr": "as the ioctl", "file_setattr": "as the ioctl",
 	}
-	for _, n := range slices.Concat(baseAllowed(), compatAllowed()) {
+	for _, n := range baseAllowed() {
 		if !mobyAllowed[n] && ours[n] == "" {
 			t.Errorf("%s: allowed here and not by Docker", n)
 		}
 	}
+}
+
+// foreign are the names that only 32-bit ABIs have.
+func foreign(n string) bool {
+	for _, suffix := range []string{"32", "_time64", "stat64", "statfs64", "statat64"} {
+		if strings.HasSuffix(n, suffix) {
+			return true
+		}
+	}
+	switch n {
+	case "_llseek", "_newselect", "arm_fadvise64_64", "arm_sync_file_range", "breakpoint", "cacheflush", "clock_adjtime64",
+		"clock_gettime64", "fadvise64_64", "fcntl64", "ftruncate64", "ipc", "mmap2", "recv", "send", "sendfile64", "set_tls",
+		"sigprocmask", "sigreturn", "sync_file_range2", "timer_gettime64", "timer_settime64", "timerfd_gettime64",
+		"timerfd_settime64", "truncate64", "ugetrlimit", "waitpid":
+		return true
+	}
+	return false
 }
 
 // libseccomp decides about overlapping rules by its own order, so there must be none that differ in their action.
@@ -63,7 +80,7 @@ func TestAgentFilter_RulesDoNotOverlap(t *testing.T) {
 	for _, packs := range [][]Pack{nil, {PackDebug}, {PackBrowser}, {PackContainers}, {PackDebug, PackSudo, PackBrowser, PackContainers}} {
 		p := agent()
 		p.Syscalls = Syscalls{Packs: packs, Allow: []string{"socket", "ptrace", "read", "read"}, Deny: []string{"personality", "mount", "write"}}
-		f := agentFilter(p, "amd64", nil)
+		f := agentFilter(p, "amd64")
 		bare, conditional := map[string]int{}, map[string]int{}
 		for i := range f.Rules {
 			for _, n := range f.Rules[i].Names {
@@ -112,7 +129,7 @@ func TestAgentFilter_Packs(t *testing.T) {
 	} {
 		p := agent()
 		p.Syscalls.Packs = []Pack{c.pack}
-		f := agentFilter(p, "amd64", nil)
+		f := agentFilter(p, "amd64")
 		for _, n := range strings.Fields(c.allowed) {
 			if !f.allows(n) {
 				t.Errorf("pack %s: %s is refused", c.pack, n)
@@ -248,7 +265,7 @@ func TestRanges(t *testing.T) {
 
 // Everything that decides about the BPF is in the key, and nothing else.
 func TestSeccompFilter_Key(t *testing.T) {
-	base := agentFilter(agent(), "amd64", nil)
+	base := agentFilter(agent(), "amd64")
 	seen := map[string]string{base.Key(): "base"}
 	for name, change := range map[string]func(*SeccompFilter){
 		"arch":     func(f *SeccompFilter) { f.Arch = "arm64" },
@@ -263,14 +280,14 @@ func TestSeccompFilter_Key(t *testing.T) {
 		"action":   func(f *SeccompFilter) { f.Rules[0].Action.Do = DoLog },
 		"args":     func(f *SeccompFilter) { f.Rules[0].Args = []SeccompArg{{0, OpEqual, 1, 0}} },
 	} {
-		f := agentFilter(agent(), "amd64", nil)
+		f := agentFilter(agent(), "amd64")
 		change(f)
 		if other, ok := seen[f.Key()]; ok {
 			t.Errorf("%s: same key as %s", name, other)
 		}
 		seen[f.Key()] = name
 	}
-	same := agentFilter(agent(), "amd64", nil)
+	same := agentFilter(agent(), "amd64")
 	same.Name, same.Flags = "x", 2
 	if same.Key() != base.Key() {
 		t.Error("name and flags are not in the BPF")

@@ -112,19 +112,3 @@ func mountCalls() []string {
 func containerCalls() []string {
 	return []string{"clone", "setdomainname", "sethostname", "setns", "unshare"}
 }
-
-// compatAllowed are what 32-bit programs need in addition: the same calls under other names.
-func compatAllowed() []string {
-	return []string{
-		"_llseek", "_newselect", "arm_fadvise64_64", "arm_sync_file_range", "breakpoint", "cacheflush", "chown32",
-		"clock_adjtime64", "clock_getres_time64", "clock_gettime64", "clock_nanosleep_time64", "fadvise64_64", "fchown32",
-		"fcntl64", "fstat64", "fstatat64", "fstatfs64", "ftruncate64", "futex_time64", "get_thread_area", "getegid32",
-		"geteuid32", "getgid32", "getgroups32", "getresgid32", "getresuid32", "getuid32", "io_pgetevents_time64", "ipc",
-		"lchown32", "lstat64", "mmap2", "mq_timedreceive_time64", "mq_timedsend_time64", "ppoll_time64",
-		"pselect6_time64", "recv", "recvmmsg_time64", "rt_sigtimedwait_time64", "sched_rr_get_interval_time64",
-		"semtimedop_time64", "send", "sendfile64", "set_thread_area", "set_tls", "setfsgid32", "setfsuid32", "setgid32",
-		"setgroups32", "setregid32", "setresgid32", "setresuid32", "setreuid32", "setuid32", "sigprocmask", "sigreturn",
-		"stat64", "statfs64", "sync_file_range2", "timer_gettime64", "timer_settime64", "timerfd_gettime64",
-		"timerfd_settime64", "truncate64", "ugetrlimit", "utimensat_time64", "waitpid",
-	}
-}

@@ -75,17 +75,17 @@ func (a abi) number(name string) (uint32, bool) {
 	return 0, false
 }
 
-// known reports whether a number of the native ABI has a name.
-func (a abi) known(nr uint32) bool {
-	if _, err := libseccomp.ScmpSyscall(nr).GetNameByArch(a.arch); err == nil { //nolint:gosec // small
-		return true
+// name returns what a number of the native ABI is called.
+func (a abi) name(nr uint32) (string, bool) {
+	if name, err := libseccomp.ScmpSyscall(nr).GetNameByArch(a.arch); err == nil { //nolint:gosec // small
+		return name, true
 	}
 	for _, s := range newerSyscalls() {
 		if s.number == nr {
-			return true
+			return s.name, true
 		}
 	}
-	return false
+	return "", false
 }
 
 // ruleNumber returns what libseccomp takes for a rule that holds for some ABIs: the number in its own native ABI, or

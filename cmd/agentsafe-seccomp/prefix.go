@@ -133,10 +133,16 @@ func unknownBlock(f *profiles.SeccompFilter, a abi) ([]unix.SockFilter, error) {
 				unix.SockFilter{Code: opGreat, Jt: 1, K: g[1]}, answer)
 		}
 	}
-	if a.token == unix.AUDIT_ARCH_X86_64 && a.offset == 0 {
+	switch {
+	case a.token == unix.AUDIT_ARCH_X86_64 && a.offset == 0:
 		// x32's numbers are no unknown ones of amd64; what follows knows whether that ABI is allowed.
 		return append(out,
 			unix.SockFilter{Code: opGreatE, Jt: 2, K: x32Bit},
+			unix.SockFilter{Code: opGreat, Jf: 1, K: newest}, answer), nil
+	case a.token == unix.AUDIT_ARCH_X86_64:
+		// -1 is a call of amd64 that a tracer takes back.
+		return append(out,
+			unix.SockFilter{Code: opEqual, Jt: 2, K: 0xffffffff},
 			unix.SockFilter{Code: opGreat, Jf: 1, K: newest}, answer), nil
 	}
 	return append(out, unix.SockFilter{Code: opGreat, Jf: 1, K: newest}, answer), nil
@@ -157,7 +163,7 @@ func newestNumber(f *profiles.SeccompFilter, a abi) (newest uint32, ok bool) {
 func gaps(a abi, newest uint32) [][2]uint32 {
 	var out [][2]uint32
 	for nr := uint32(0); nr <= newest; nr++ {
-		if a.known(nr) {
+		if _, known := a.name(nr); known {
 			continue
 		}
 		if n := len(out); n > 0 && out[n-1][1] == nr-1 {

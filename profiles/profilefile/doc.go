@@ -5,7 +5,7 @@
 //	metadata: {name: debugger, description: agent with a debugger}
 //	extends: agent
 //	capabilities: [CHOWN, KILL]             # the whole set, an upper bound for what the engine gives
-//	syscalls: {packs: [debug], allow: [], deny: [], compatABIs: false}
+//	syscalls: {packs: [debug], allow: [], deny: []}
 //	filesystem: {read: [/], execute: [/usr, $WORKSPACE], write: [/tmp, $HOME, $WORKSPACE]}
 //	network: {mode: engine, allowPrivate: [10.96.0.0/12]}
 //	host: {namespaces: [pid], mounts: [/dev/snd], devices: ["c 10:229 rw"], sysctls: []}

@@ -28,7 +28,7 @@ func document(p *profiles.Profile) section {
 			"packs":      list(&p.Syscalls.Packs, func(s string) (profiles.Pack, error) { return profiles.Pack(s), nil }),
 			"allow":      list(&p.Syscalls.Allow, same),
 			"deny":       list(&p.Syscalls.Deny, same),
-			"compatABIs": boolean(&p.Syscalls.CompatABIs),
+			"compatABIs": later,
 		}.read,
 		"filesystem": section{
 			"read":    list(&p.Filesystem.Read, same),
@@ -131,18 +131,6 @@ func list[T any](into *[]T, convert func(string) (T, error)) func(*yaml.Node, st
 }
 
 func text(into *string) func(*yaml.Node, string) error { return scalar(into, same) }
-
-func boolean(into *bool) func(*yaml.Node, string) error {
-	return scalar(into, func(s string) (bool, error) {
-		switch s {
-		case "true":
-			return true, nil
-		case "false":
-			return false, nil
-		}
-		return false, fmt.Errorf("%q is not true or false", s)
-	})
-}
 
 const maxNameBytes = 63
 
