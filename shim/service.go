@@ -38,14 +38,21 @@ type Log interface {
 type Service struct {
 	cfg Config
 
+	// execs are the places for execs that are being started: each keeps a thread until its program runs, and Go never
+	// gives threads back.
+	execs chan struct{}
+
 	mu       sync.Mutex
 	tasks    map[string]*Task // a nil task is being created
 	stopping bool
 }
 
+// maxStarting bounds the execs that are started at the same time; more would wait for a processor in any case.
+const maxStarting = 16
+
 // New returns a Service without tasks.
 func New(cfg Config) *Service {
-	return &Service{cfg: cfg, tasks: map[string]*Task{}}
+	return &Service{cfg: cfg, tasks: map[string]*Task{}, execs: make(chan struct{}, maxStarting)}
 }
 
 // task finds a task that has been created.

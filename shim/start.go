@@ -83,7 +83,9 @@ func (t *Task) spawnExec(ctx context.Context, p *process) error {
 	}
 	o := &container.ExecOptions{Process: p.spec}
 	o.Stdin, o.Stdout, o.Stderr, o.ConsoleSocket = streams.Child()
+	t.service.execs <- struct{}{}
 	proc, err := t.c.Exec(ctx, o)
+	<-t.service.execs
 	if err != nil {
 		streams.Close()
 		t.running.Done()

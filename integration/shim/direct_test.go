@@ -159,6 +159,7 @@ func startShim(t testing.TB, d *daemon, mutate func(*specs.Spec)) *shim {
 		s.destroy()
 		if t.Failed() {
 			data := make([]byte, 1<<16)
+			log.SetReadDeadline(time.Now().Add(100 * time.Millisecond)) //nolint:errcheck // a fifo has one
 			n, _ := log.Read(data)
 			t.Logf("log of the shim:\n%s", data[:n])
 		}
@@ -210,8 +211,8 @@ func (s *shim) destroy() {
 	defer cancel()
 	if _, err := s.State(ctx, &task.StateRequest{ID: s.id}); err == nil {
 		s.Kill(ctx, &task.KillRequest{ID: s.id, Signal: uint32(unix.SIGKILL)}) //nolint:errcheck // it may have ended
-		s.Wait(ctx, &task.WaitRequest{ID: s.id})                              //nolint:errcheck // likewise
-		s.TTRPCTaskService.Delete(ctx, &task.DeleteRequest{ID: s.id})         //nolint:errcheck // likewise
+		s.Wait(ctx, &task.WaitRequest{ID: s.id})                               //nolint:errcheck // likewise
+		s.TTRPCTaskService.Delete(ctx, &task.DeleteRequest{ID: s.id})          //nolint:errcheck // likewise
 	}
 	s.Shutdown(ctx, &task.ShutdownRequest{ID: s.id}) //nolint:errcheck // it may be gone
 	s.conn.Close()

@@ -30,8 +30,11 @@ func TestMain(m *testing.M) {
 	})
 }
 
-// shimPath is the program under test.
+// shimPath is the program under test: AGENTSAFE_TEST_SHIM, or the one in bin.
 func shimPath() string {
+	if path := os.Getenv("AGENTSAFE_TEST_SHIM"); path != "" {
+		return path
+	}
 	root, err := harness.RepoRoot()
 	if err != nil {
 		return err.Error()

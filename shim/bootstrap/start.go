@@ -106,7 +106,11 @@ func (c *command) launch(listener *os.File, path string, params *bootapi.Bootstr
 	if c.debug || params.GetLogLevel() <= bootapi.LogLevel_LOG_LEVEL_DEBUG {
 		argv = append(argv, "-debug")
 	}
-	proc, err := os.StartProcess("/proc/self/exe", argv, &os.ProcAttr{
+	self, err := os.Executable()
+	if err != nil {
+		return fmt.Errorf("find program: %w", err)
+	}
+	proc, err := os.StartProcess(self, argv, &os.ProcAttr{
 		Files: []*os.File{null, null, null, listener},
 		Env:   environment(os.Environ()),
 		// A signal for containerd's process group must not end its containers.
