@@ -9,6 +9,8 @@ import (
 	"strings"
 
 	specs "github.com/opencontainers/runtime-spec/specs-go"
+
+	"github.com/agentsafe/agentsafe/netns"
 )
 
 // Profile is what one class of task may do: intent, as DESIGN's YAML has it. It is plain data that survives JSON, and
@@ -198,8 +200,14 @@ func (p *Profile) validateNetwork() error {
 	default:
 		return fmt.Errorf("network.mode: %q is not %s, %s or %s", p.Network.Mode, NetworkNone, NetworkEngine, NetworkHost)
 	}
-	if err := networkPolicy(p, false).Validate(); err != nil {
-		return err
+	if len(p.Network.AllowPrivate) == 0 {
+		return nil
+	}
+	if p.Network.Mode == "" || p.Network.Mode == NetworkNone {
+		return fmt.Errorf("network.allowPrivate: means nothing with the mode %s", NetworkNone)
+	}
+	if err := (netns.Policy{Mode: netns.ModeEngine, AllowPrivate: p.Network.AllowPrivate}).Validate(); err != nil {
+		return fmt.Errorf("network.allowPrivate: %w", err)
 	}
 	return nil
 }

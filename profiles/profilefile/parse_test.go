@@ -1,0 +1,162 @@
+package profilefile
+
+import (
+	"net/netip"
+	"os"
+	"reflect"
+	"strings"
+	"testing"
+
+	specs "github.com/opencontainers/runtime-spec/specs-go"
+
+	"github.com/agentsafe/agentsafe/profiles"
+)
+
+func TestParse_Full(t *testing.T) {
+	f, err := os.Open("testdata/full.yaml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	got, err := Parse(f, "full.yaml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := &profiles.Profile{
+		Name: "full", Extends: "agent", Description: "everything",
+		Capabilities: []string{"CAP_CHOWN", "CAP_KILL"},
+		Syscalls: profiles.Syscalls{
+			Packs: []profiles.Pack{profiles.PackDebug, profiles.PackBrowser}, Allow: []string{"fanotify_mark"}, Deny: []string{"personality"},
+		},
+		Filesystem: profiles.Filesystem{
+			Read: []string{"/"}, Execute: []string{"/usr", "$WORKSPACE"}, Write: []string{"/tmp", "$HOME", "~/.cache", "$WORKSPACE"},
+		},
+		Network: profiles.Network{
+			Mode: profiles.NetworkEngine, AllowPrivate: []netip.Prefix{netip.MustParsePrefix("10.96.0.0/12"), netip.MustParsePrefix("fd00::/8")},
+		},
+		Host: profiles.Host{
+			Namespaces: []specs.LinuxNamespaceType{specs.PIDNamespace}, Mounts: []string{"/dev/snd"},
+			Devices: []profiles.Device{{Type: "c", Major: 10, Minor: 229, Access: "rw"}, {Type: "c", Major: 116, Minor: -1, Access: "rwm"}},
+			Sysctls: []string{"kernel.core_pattern"},
+		},
+		Limits:   profiles.Limits{MemoryBytes: 4 << 30, PIDs: 1024, CPUs: 2.5},
+		Landlock: profiles.LandlockBestEffort,
+	}
+	if !reflect.DeepEqual(got, want) {
+		t.Errorf("\n got %+v\nwant %+v", got, want)
+	}
+}
+
+const head = "apiVersion: agentsafe.dev/v1\nkind: Profile\nmetadata: {name: x}\nextends: agent\n"
+
+// What a file does not say is the parent's; what it says replaces it, an empty list too.
+func TestParse_Extends(t *testing.T) {
+	parent, err := profiles.Builtin("agent")
+	if err != nil {
+		t.Fatal(err)
+	}
+	got, err := Parse(strings.NewReader(head), "x")
+	if err != nil {
+		t.Fatal(err)
+	}
+	parent.Name, parent.Extends, parent.Description = "x", "agent", ""
+	if !reflect.DeepEqual(got, parent) {
+		t.Errorf("\n got %+v\nwant %+v", got, parent)
+	}
+	got, err = Parse(strings.NewReader(head+"capabilities: []\nfilesystem: {write: [/tmp]}\n"), "x")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(got.Capabilities) != 0 || !reflect.DeepEqual(got.Filesystem, profiles.Filesystem{Read: []string{"/"}, Execute: []string{"/"}, Write: []string{"/tmp"}}) {
+		t.Errorf("%+v", got)
+	}
+}
+
+func TestParse_Errors(t *testing.T) {
+	for _, c := range []struct{ name, text, want string }{
+		{"empty", "", "f.yaml: is empty"},
+		{"a comment", "# nothing\n", "f.yaml: is empty"},
+		{"not YAML", head + "limits: {", "f.yaml: yaml: line"},
+		{"not a mapping", "- a\n", "f.yaml:1: want a mapping"},
+		{"two documents", head + "---\n" + head, "f.yaml: more than one document"},
+		{"no version", "kind: Profile\n", "f.yaml:1: apiVersion: missing"},
+		{"other version", strings.Replace(head, "/v1", "/v2", 1), `f.yaml:1: apiVersion: "agentsafe.dev/v2"`},
+		{"other kind", strings.Replace(head, "Profile", "Pod", 1), `f.yaml:2: kind: "Pod"`},
+		{"no name", strings.Replace(head, "{name: x}", "{}", 1), "f.yaml:1: name: is empty"},
+		{"bad name", strings.Replace(head, "name: x", "name: ../x", 1), `f.yaml:3: metadata.name: "../x"`},
+		{"name of a built-in", strings.Replace(head, "name: x", "name: none", 1), `f.yaml:3: metadata.name: "none"`},
+		{"no parent", strings.Replace(head, "extends: agent\n", "", 1), "f.yaml:1: extends: missing"},
+		{"unknown parent", strings.Replace(head, "extends: agent", "extends: build", 1), "f.yaml:4: extends: profile"},
+		{"parent none", strings.Replace(head, "extends: agent", "extends: none", 1), "f.yaml:4: extends: \"none\" has no rules"},
+		{"unknown key", head + "sycalls: {}\n", "f.yaml:5: sycalls: is not a key"},
+		{"unknown key below", head + "syscalls:\n  pack: []\n", "f.yaml:6: syscalls.pack: is not a key"},
+		{"key twice", head + "limits: {pids: 1}\nlimits: {pids: 2}\n", "f.yaml:6: limits: is there twice"},
+		{"key below twice", head + "limits:\n  pids: 1\n  pids: 2\n", "f.yaml:7: limits.pids: is there twice"},
+		{"anchor", head + "capabilities: &a [KILL]\n", "f.yaml:5: anchors"},
+		{"alias", head + "capabilities: &a [KILL]\nsyscalls: {allow: *a}\n", "f.yaml:5: anchors"},
+		{"list for a mapping", head + "limits: []\n", "f.yaml:5: limits: want a mapping"},
+		{"word for a list", head + "capabilities: KILL\n", "f.yaml:5: capabilities: want a list"},
+		{"mapping in a list", head + "capabilities:\n- KILL\n- {a: b}\n", "f.yaml:7: capabilities[1]: want one value"},
+		{"nothing for a list", head + "capabilities:\n", "f.yaml:5: capabilities: want a list"},
+		{"nothing for a value", head + "limits: {pids: }\n", "f.yaml:5: limits.pids: want one value"},
+		{"capability", head + "capabilities:\n- KILLALL\n", "f.yaml:6: capabilities: \"CAP_KILLALL\""},
+		{"pack", head + "syscalls: {packs: [all]}\n", "f.yaml:5: syscalls.packs: \"all\""},
+		{"syscall", head + "syscalls: {deny: [\"*\"]}\n", "f.yaml:5: syscalls: \"*\""},
+		{"relative path", head + "filesystem: {write: [tmp]}\n", "f.yaml:5: filesystem.write: path \"tmp\""},
+		{"pattern", head + "filesystem: {read: [/home/*/x]}\n", "f.yaml:5: filesystem.read: path"},
+		{"unclean path", head + "filesystem: {read: [$HOME/../x]}\n", "f.yaml:5: filesystem.read: path"},
+		{"variable", head + "filesystem: {read: [$TMPDIR]}\n", "f.yaml:5: filesystem.read: path"},
+		{"hidden later", head + "filesystem: {hide: [/root/.ssh]}\n", "f.yaml:5: filesystem.hide: not enforced"},
+		{"environment later", head + "environment: {deny: [A]}\n", "f.yaml:5: environment: not enforced"},
+		{"wall clock later", head + "limits: {wallClock: 1m}\n", "f.yaml:5: limits.wallClock: not enforced"},
+		{"gateway later", head + "network: {mode: gateway}\n", "f.yaml:5: network.mode: \"gateway\""},
+		{"range", head + "network: {allowPrivate: [10.0.0.1/8]}\n", "f.yaml:5: network.allowPrivate: network allowPrivate"},
+		{"no range", head + "network: {allowPrivate: [ten]}\n", "f.yaml:5: network.allowPrivate[0]"},
+		{"everything", head + "network: {allowPrivate: [0.0.0.0/0]}\n", "f.yaml:5: network.allowPrivate: network allowPrivate"},
+		{"ranges without a network", head + "network:\n  mode: none\n  allowPrivate: [10.0.0.0/8]\n", "f.yaml:7: network.allowPrivate: means nothing"},
+		{"namespace", head + "host: {namespaces: [mount]}\n", "f.yaml:5: host.namespaces: \"mount\""},
+		{"relative mount", head + "host: {mounts: [docker.sock]}\n", "f.yaml:5: host.mounts"},
+		{"device", head + "host: {devices: [/dev/fuse]}\n", "f.yaml:5: host.devices[0]: device"},
+		{"size", head + "limits: {memory: 4GB}\n", "f.yaml:5: limits.memory: \"4GB\""},
+		{"size too large", head + "limits: {memory: 9999999999GiB}\n", "f.yaml:5: limits.memory"},
+		{"negative", head + "limits: {pids: -1}\n", "f.yaml:5: limits.pids"},
+		{"not a number", head + "limits: {cpus: .nan}\n", "f.yaml:5: limits"},
+		{"not a number either", head + "limits: {cpus: NaN}\n", "f.yaml:5: limits: out of range"},
+		{"landlock", head + "enforcement: {landlock: maybe}\n", "f.yaml:5: enforcement.landlock"},
+		{"too large", head + "#" + strings.Repeat("x", maxBytes), "f.yaml: larger than"},
+		{"too deep", head + "limits: " + strings.Repeat("[", 100) + strings.Repeat("]", 100) + "\n", "f.yaml:5: too deep"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			p, err := Parse(strings.NewReader(c.text), "f.yaml")
+			if err == nil {
+				t.Fatalf("parsed as %+v", p)
+			}
+			if !strings.HasPrefix(err.Error(), c.want) {
+				t.Errorf("\n got %v\nwant %s", err, c.want)
+			}
+		})
+	}
+}
+
+// FuzzParse: whatever parses is a valid profile.
+func FuzzParse(f *testing.F) {
+	full, err := os.ReadFile("testdata/full.yaml")
+	if err != nil {
+		f.Fatal(err)
+	}
+	f.Add(full)
+	f.Add([]byte(head))
+	f.Add([]byte(head + "limits: {memory: 1KiB}\n"))
+	f.Fuzz(func(t *testing.T, data []byte) {
+		p, err := Parse(strings.NewReader(string(data)), "fuzz")
+		if err != nil {
+			return
+		}
+		if err := p.Validate(); err != nil {
+			t.Error(err)
+		}
+		if p.Unrestricted || p.Name == "" {
+			t.Errorf("%+v", p)
+		}
+	})
+}
