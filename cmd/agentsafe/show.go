@@ -37,7 +37,7 @@ func describe(c *container.Container) (*stateOutput, error) {
 	s := c.State()
 	out := &stateOutput{
 		OCIVersion: s.OCIVersion, ID: c.ID(), PID: s.InitPID, Status: status, Bundle: s.Bundle, Rootfs: s.Rootfs,
-		Created: s.Created, Annotations: s.Annotations,
+		Created: s.Created, Annotations: s.Annotations, Owner: c.Owner(),
 	}
 	if status == container.StatusStopped {
 		out.PID = 0
@@ -123,7 +123,7 @@ func printTable(all []*stateOutput) error {
 	w := tabwriter.NewWriter(os.Stdout, minWidth, tabWidth, padding, ' ', 0)
 	fmt.Fprint(w, "ID\tPID\tSTATUS\tBUNDLE\tCREATED\tOWNER\n")
 	for _, s := range all {
-		fmt.Fprintf(w, "%s\t%d\t%s\t%s\t%s\t%s\n", s.ID, s.PID, s.Status, s.Bundle, s.Created.Format(time.RFC3339Nano), "root")
+		fmt.Fprintf(w, "%s\t%d\t%s\t%s\t%s\t%s\n", s.ID, s.PID, s.Status, s.Bundle, s.Created.Format(time.RFC3339Nano), s.Owner)
 	}
 	return w.Flush()
 }

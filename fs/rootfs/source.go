@@ -43,8 +43,8 @@ func (m *Mount) OpenSource(dir *os.File) (*Source, error) {
 	return s, nil
 }
 
-// OpenRoot opens a detached copy of the mount tree at the root file system. A root that is a symlink is followed once
-// here and by nobody afterwards.
+// OpenRoot opens a detached copy of the mount tree at the root file system. A root that is a symlink is refused, as by
+// runc: whoever may swap it would choose what the container sees.
 func OpenRoot(path string) (*Source, error) {
 	m := Mount{Source: path, Destination: "/", Recursive: true}
 	cwd, err := os.OpenFile(".", unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
@@ -52,6 +52,10 @@ func OpenRoot(path string) (*Source, error) {
 		return nil, fmt.Errorf("open working directory: %w", err)
 	}
 	defer cwd.Close()
+	var st unix.Stat_t
+	if unix.Lstat(path, &st) == nil && st.Mode&unix.S_IFMT == unix.S_IFLNK {
+		return nil, fmt.Errorf("root.path %q is a symlink: %w", path, unix.ELOOP)
+	}
 	s, err := m.OpenSource(cwd)
 	if err != nil {
 		if errors.Is(err, fs.ErrNotExist) {

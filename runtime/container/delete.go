@@ -41,12 +41,25 @@ func (r *Runtime) Delete(ctx context.Context, id string, force bool) error {
 	case err == nil:
 		return c.delete(ctx, force)
 	case force:
-		// Half-written, damaged or of another version: there is nothing to go by but the directory itself.
 		r.opts.Warn(fmt.Sprintf("remove container %q without its state: %v", id, err))
-		return c.removeState()
+		return c.deleteDamaged(ctx)
 	default:
 		return fmt.Errorf("%w (delete --force removes it)", err)
 	}
+}
+
+// deleteDamaged removes a container whose state.json is damaged, missing or of another version. detail.json tells where
+// its cgroups are, and so which processes are its; without that there is nothing to go by but the directory itself.
+func (c *Container) deleteDamaged(ctx context.Context) error {
+	d, err := c.details()
+	if err != nil || d.Cgroup == nil {
+		return c.removeState()
+	}
+	c.state = &State{
+		Cgroup:   cgroupPaths(d.Cgroup),
+		HasHooks: d.Hooks != nil && len(d.Hooks.Poststop) > 0,
+	}
+	return c.delete(ctx, true)
 }
 
 func (c *Container) delete(ctx context.Context, force bool) error {

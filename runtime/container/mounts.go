@@ -162,7 +162,7 @@ func planDevices(in []specs.LinuxDevice) ([]initproc.Device, error) {
 
 func planDevice(in *specs.LinuxDevice, field string) (initproc.Device, error) {
 	d := initproc.Device{Path: path.Clean("/" + in.Path), Mode: 0o666}
-	if in.Path == "" || strings.ContainsRune(in.Path, 0) || d.Path == "/" {
+	if in.Path == "" || strings.ContainsRune(in.Path, 0) || d.Path == "/" || strings.Contains(in.Path+"/", "/../") {
 		return d, invalid(field+".path", fmt.Sprintf("%q is not a path", in.Path))
 	}
 	if in.FileMode != nil {

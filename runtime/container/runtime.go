@@ -6,6 +6,7 @@ import (
 	"os"
 	"path/filepath"
 	"sort"
+	"strconv"
 
 	"github.com/opencontainers/cgroups"
 	specs "github.com/opencontainers/runtime-spec/specs-go"
@@ -81,6 +82,15 @@ func (c *Container) ID() string { return c.id }
 
 // State returns what is known of the container; the caller must not change it.
 func (c *Container) State() *State { return c.state }
+
+// Owner returns who created the container: root, or a uid.
+func (c *Container) Owner() string {
+	var st unix.Stat_t
+	if unix.Fstat(int(c.dir.Fd()), &st) != nil || st.Uid == 0 {
+		return "root"
+	}
+	return strconv.FormatUint(uint64(st.Uid), 10)
+}
 
 // Close releases what the Container holds open; the container itself is not affected.
 func (c *Container) Close() {

@@ -114,6 +114,7 @@ type Create struct {
 	Mounts         []Mount
 	Devices        []Device
 	DevLinks       bool // /dev/fd, /dev/stdin, ...
+	KcoreLink      bool // /dev/core too, where the kernel has /proc/kcore
 	NullFD         int  // detached mount of /dev/null for masks
 	MaskedPaths    []string
 	ReadonlyPaths  []string

@@ -66,7 +66,7 @@ func dockerCreate() *Create {
 			{Path: "/dev/null", Mode: unix.S_IFCHR | 0o666, Major: 1, Minor: 3, TreeFD: None},
 			{Path: "/dev/net/tun", Mode: unix.S_IFCHR | 0o600, Major: 10, Minor: 200, UID: 5, TreeFD: None},
 		},
-		DevLinks: true, NullFD: 8, MaskedPaths: []string{"/proc/kcore", "/sys/firmware"}, ReadonlyPaths: []string{"/proc/sys"},
+		DevLinks: true, KcoreLink: true, NullFD: 8, MaskedPaths: []string{"/proc/kcore", "/sys/firmware"}, ReadonlyPaths: []string{"/proc/sys"},
 		Sealed: []string{"/sys/fs/cgroup"}, Sysctls: []Sysctl{{"net/ipv4/ip_forward", "1"}}, HookPoint: true,
 	}
 }

@@ -37,6 +37,9 @@ func planDevices(p *Program, s *createState) {
 		{"/proc/self/fd", "fd"}, {"/proc/self/fd/0", "stdin"}, {"/proc/self/fd/1", "stdout"},
 		{"/proc/self/fd/2", "stderr"}, {"/proc/kcore", "core"}, {"pts/ptmx", "ptmx"},
 	} {
+		if l[1] == "core" && !s.KcoreLink {
+			continue
+		}
 		p.call("make link /dev/"+l[1], unix.SYS_SYMLINKAT, p.str(l[0]), val(dev), p.str(l[1])).ignore(unix.EEXIST)
 	}
 }
