@@ -30,7 +30,7 @@ func TestWork(t *testing.T) {
 				"-v", os.Getenv(envToolchain) + ":/usr/local/go:ro", "-v", os.Getenv(envModule) + ":/module:ro",
 				"-e", "GOFLAGS=-mod=mod", "-e", "GOPROXY=off", "-e", "GOTOOLCHAIN=local", "-e", "CGO_ENABLED=0",
 			},
-			script: "export PATH=$PATH:/usr/local/go/bin; cp -r /module /tmp/m && chmod -R u+w /tmp/m && cd /tmp/m && go vet ./cmp/internal/value && go test ./... 2>&1 | sed 's/\t[(0-9].*//'",
+			script: "export PATH=$PATH:/usr/local/go/bin; cp -r /module /tmp/m && chmod -R u+w /tmp/m && cd /tmp/m && go test -vet=off ./cmp/... 2>&1 | sed 's/\t[(0-9].*//'",
 			prints: `(?m)^ok  \tgithub.com/google/go-cmp/cmp$`,
 		},
 		{
@@ -96,8 +96,8 @@ printf 'all: a\na: a.o\n\t$(CC) -pthread -o $@ $<\n%%.o: %%.c\n\t$(CC) -O2 -Wall
 		},
 		{
 			name:   "files",
-			script: `mkdir d && cd d && seq 1000 | xargs -P4 -I{} sh -c 'echo {} >f{}' && ls | wc -l && mv f1 g1 && ln g1 g2 && ln -s g2 g3 && tar -cf ../d.tar . && mkdir ../e && tar -C ../e -xf ../d.tar && diff -r . ../e && echo same && truncate -s 1G sparse && stat -c %s sparse && sha256sum g3 && find . -type f -delete && ls | wc -l && df / >/dev/null && ps aux | wc -l`,
-			prints: "(?s)1000\nsame\n1073741824\n",
+			script: `mkdir d && cd d && seq 300 | xargs -P4 -I{} sh -c 'echo {} >f{}' && ls | wc -l && mv f1 g1 && ln g1 g2 && ln -s g2 g3 && tar -cf ../d.tar . && mkdir ../e && tar -C ../e -xf ../d.tar && diff -r . ../e && echo same && truncate -s 1G sparse && [ $(stat -c %s sparse) = 1073741824 ] && echo sparse && sha256sum g3 && find . -type f -delete && ls | wc -l && df / >/dev/null && ps aux | wc -l`,
+			prints: "(?s)300\nsame\nsparse\n",
 		},
 		{
 			name:   "as a user",
