@@ -84,7 +84,7 @@ func (a *app) list(_ context.Context, args []string) error {
 	if err != nil {
 		return err
 	}
-	all := make([]*stateOutput, 0, len(ids))
+	var all []*stateOutput // nil prints as null, as from runc
 	for _, id := range ids {
 		out, err := a.describeID(rt, id)
 		if err != nil {
