@@ -60,8 +60,9 @@ func whyNamespace(kind specs.LinuxNamespaceType) string {
 		return "the task would reach the host's own addresses, sockets and metadata, and no rule could hold it"
 	case specs.IPCNamespace:
 		return "the task would share the host's memory segments and queues"
+	default:
+		return "the task would share the host's " + string(kind) + " namespace"
 	}
-	return "the task would share the host's " + string(kind) + " namespace"
 }
 
 // checkSysctls refuses parameters that no namespace of the container's own holds (CVE-2022-0811).
@@ -160,20 +161,7 @@ func (p *Profile) planLimits(in *specs.LinuxResources) *specs.LinuxResources {
 		*out = *in
 	}
 	if l.MemoryBytes > 0 {
-		m := specs.LinuxMemory{}
-		if out.Memory != nil {
-			m = *out.Memory
-		}
-		if m.Limit == nil || *m.Limit <= 0 || *m.Limit > l.MemoryBytes {
-			m.Limit = new(l.MemoryBytes)
-		}
-		if m.Swap != nil && (*m.Swap < 0 || *m.Swap > l.MemoryBytes) {
-			m.Swap = new(*m.Limit)
-		}
-		if m.Reservation != nil && *m.Reservation > *m.Limit {
-			m.Reservation = new(*m.Limit)
-		}
-		out.Memory = &m
+		out.Memory = limitMemory(out.Memory, l.MemoryBytes)
 	}
 	if l.PIDs > 0 {
 		pids := specs.LinuxPids{}
@@ -189,6 +177,24 @@ func (p *Profile) planLimits(in *specs.LinuxResources) *specs.LinuxResources {
 		out.CPU = limitCPU(out.CPU, l.CPUs)
 	}
 	return out
+}
+
+// limitMemory lowers a limit, and what must not be above it.
+func limitMemory(in *specs.LinuxMemory, maxBytes int64) *specs.LinuxMemory {
+	m := specs.LinuxMemory{}
+	if in != nil {
+		m = *in
+	}
+	if m.Limit == nil || *m.Limit <= 0 || *m.Limit > maxBytes {
+		m.Limit = new(maxBytes)
+	}
+	if m.Swap != nil && (*m.Swap < 0 || *m.Swap > maxBytes) {
+		m.Swap = new(*m.Limit)
+	}
+	if m.Reservation != nil && *m.Reservation > *m.Limit {
+		m.Reservation = new(*m.Limit)
+	}
+	return &m
 }
 
 // limitCPU lowers a quota; the spec's period is kept.

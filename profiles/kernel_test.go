@@ -2,6 +2,7 @@ package profiles
 
 import (
 	"reflect"
+	"slices"
 	"testing"
 
 	specs "github.com/opencontainers/runtime-spec/specs-go"
@@ -156,7 +157,7 @@ func TestPlanContainer_Paths(t *testing.T) {
 		t.Fatal(err)
 	}
 	checkWithin(t, plan, agent())
-	if plan.Spec.Linux.MaskedPaths[0] != "/proc/kcore" || contains(plan.Spec.Linux.MaskedPaths, "/proc/asound") {
+	if plan.Spec.Linux.MaskedPaths[0] != "/proc/kcore" || slices.Contains(plan.Spec.Linux.MaskedPaths, "/proc/asound") {
 		t.Errorf("masked %v", plan.Spec.Linux.MaskedPaths)
 	}
 	p := agent()

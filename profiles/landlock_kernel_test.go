@@ -3,6 +3,7 @@ package profiles
 import (
 	"bufio"
 	"bytes"
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -29,7 +30,7 @@ func deeds(dir string) []struct {
 		}
 		return err
 	}
-	run := func(p string) error { return exec.Command(in(p)).Run() }
+	run := func(p string) error { return exec.CommandContext(context.Background(), in(p)).Run() }
 	return []struct {
 		name string
 		do   func() error
@@ -88,8 +89,7 @@ func playLandlock() error {
 	}
 	for _, d := range deeds(os.Args[1]) {
 		err := d.do()
-		var errno unix.Errno
-		if errors.As(err, &errno) {
+		if errno, ok := errors.AsType[unix.Errno](err); ok {
 			fmt.Printf("%s: %s\n", d.name, unix.ErrnoName(errno))
 		} else {
 			fmt.Printf("%s: %v\n", d.name, err)
@@ -129,7 +129,7 @@ func act(t *testing.T, dir string, plan *LandlockPlan) map[string]string {
 	if err != nil {
 		t.Fatal(err)
 	}
-	cmd := exec.Command("/proc/self/exe", dir)
+	cmd := exec.CommandContext(t.Context(), "/proc/self/exe", dir)
 	cmd.Env = append(os.Environ(), roleVariable+"=landlock")
 	cmd.Stdin = bytes.NewReader(in)
 	var errs bytes.Buffer
@@ -139,7 +139,7 @@ func act(t *testing.T, dir string, plan *LandlockPlan) map[string]string {
 		t.Fatalf("%v: %s", err, errs.String())
 	}
 	got := map[string]string{}
-	for _, line := range strings.Split(strings.TrimSpace(string(out)), "\n") {
+	for line := range strings.SplitSeq(strings.TrimSpace(string(out)), "\n") {
 		name, result, _ := strings.Cut(line, ": ")
 		got[name] = result
 	}

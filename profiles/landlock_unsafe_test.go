@@ -3,7 +3,7 @@ package profiles
 import (
 	"errors"
 	"fmt"
-	"unsafe"
+	"unsafe" //nolint:depguard // raw system calls of a test
 
 	"golang.org/x/sys/unix"
 )

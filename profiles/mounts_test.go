@@ -106,8 +106,14 @@ func TestPlanMounts_HostPaths(t *testing.T) {
 // A bind mount elsewhere on the host, or a chroot's proc, is the same file under another name.
 func TestAttack_SecondNameOfHostDirectory(t *testing.T) {
 	known := []PathFacts{
-		{"/", 1, 2}, {"/etc", 1, 70}, {"/var", 1, 71}, {"/run", 30, 1}, {"/run/docker.sock", 30, 555},
-		{"/proc", 21, 1}, {"/sys", 22, 1}, {"/dev", 6, 1},
+		{"/", 1, 2},
+		{"/etc", 1, 70},
+		{"/var", 1, 71},
+		{"/run", 30, 1},
+		{"/run/docker.sock", 30, 555},
+		{"/proc", 21, 1},
+		{"/sys", 22, 1},
+		{"/dev", 6, 1},
 	}
 	for _, c := range []struct {
 		name string

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"net/netip"
 	"reflect"
+	"slices"
 	"strings"
 	"testing"
 
@@ -273,34 +274,26 @@ func FuzzPlanContainer(f *testing.F) {
 func checkWithin(t *testing.T, plan *Plan, p *Profile) {
 	t.Helper()
 	if process := plan.Spec.Process; process != nil {
+		c := process.Capabilities
+		if c == nil {
+			c = &specs.LinuxCapabilities{}
+		}
+		for _, name := range slices.Concat(c.Bounding, c.Effective, c.Permitted, c.Inheritable, c.Ambient) {
+			if !slices.Contains(p.Capabilities, name) {
+				t.Errorf("capability %s", name)
+			}
+		}
 		if !process.NoNewPrivileges {
 			t.Error("no_new_privs is off")
 		}
-		if c := process.Capabilities; c != nil {
-			for _, set := range [][]string{c.Bounding, c.Effective, c.Permitted, c.Inheritable, c.Ambient} {
-				for _, name := range set {
-					if !contains(p.Capabilities, name) {
-						t.Errorf("capability %s", name)
-					}
-				}
-			}
-		}
 	}
-	if last := plan.Seccomp[len(plan.Seccomp)-1]; last.Default.Do == DoAllow && plan.Seccomp[0].Default.Do == DoAllow {
+	if !slices.ContainsFunc(plan.Seccomp, func(f SeccompFilter) bool { return f.Name == p.Name && f.Default.Do == DoErrno }) {
 		t.Error("no filter of ours")
 	}
+	hidden := slices.Concat(plan.Spec.Linux.MaskedPaths, plan.Spec.Linux.ReadonlyPaths)
 	for _, want := range maskedPaths() {
-		if !contains(plan.Spec.Linux.MaskedPaths, want) && !contains(plan.Spec.Linux.ReadonlyPaths, want) {
+		if !slices.Contains(hidden, want) {
 			t.Errorf("%s is not masked", want)
 		}
 	}
-}
-
-func contains(list []string, s string) bool {
-	for _, x := range list {
-		if x == s {
-			return true
-		}
-	}
-	return false
 }

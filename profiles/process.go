@@ -42,6 +42,7 @@ func (p *Profile) checkPriority(in *specs.Process) error {
 		switch s.Policy {
 		case specs.SchedFIFO, specs.SchedRR, specs.SchedDeadline:
 			what = "process.scheduler.policy " + string(s.Policy)
+		default:
 		}
 	}
 	if io := in.IOPriority; io != nil && io.Class == specs.IOPRIO_CLASS_RT {

@@ -93,8 +93,10 @@ func refused() []refusal {
 		{[]string{"lsm_get_self_attr", "lsm_list_modules", "lsm_set_self_attr"}, "labels are set by the runtime"},
 		{[]string{"modify_ldt"}, "16-bit and 32-bit segments, a source of kernel bugs"},
 		{[]string{"listns"}, "other namespaces of the host"},
-		{[]string{"_sysctl", "afs_syscall", "epoll_ctl_old", "epoll_wait_old", "getpmsg", "nfsservctl", "putpmsg", "security",
-			"sysfs", "tuxcall", "uselib", "ustat", "vserver", "get_thread_area", "set_thread_area"}, "obsolete"},
+		{[]string{
+			"_sysctl", "afs_syscall", "epoll_ctl_old", "epoll_wait_old", "getpmsg", "nfsservctl", "putpmsg", "security",
+			"sysfs", "tuxcall", "uselib", "ustat", "vserver", "get_thread_area", "set_thread_area",
+		}, "obsolete"},
 	}
 }
 

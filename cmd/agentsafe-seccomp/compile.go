@@ -13,8 +13,8 @@ import (
 	"github.com/agentsafe/agentsafe/profiles"
 )
 
-// optimizeTree makes libseccomp search the syscall number in a binary tree. Measured on the agent filter: see
-// BenchmarkFilter.
+// optimizeTree makes libseccomp search the syscall number in a binary tree. With the agent filter a call costs 21 to 57
+// instructions, against 16 to 351 in the order of libseccomp's level 1 (BenchmarkFilter).
 const optimizeTree = 2
 
 // compile returns the program of a filter: our own prefix, then libseccomp's.

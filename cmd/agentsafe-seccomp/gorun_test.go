@@ -81,7 +81,7 @@ func goProgram() error {
 	if err != nil {
 		return fmt.Errorf("listen: %w", err)
 	}
-	defer l.Close()
+	defer l.Close() //nolint:errcheck // a listener
 	go func() {
 		for {
 			c, err := l.Accept()
@@ -89,7 +89,7 @@ func goProgram() error {
 				return
 			}
 			io.Copy(c, c) //nolint:errcheck // the client notices
-			c.Close()
+			c.Close()     //nolint:errcheck // the client has its answer
 		}
 	}()
 	var all sync.WaitGroup
@@ -103,18 +103,18 @@ func goProgram() error {
 			return err
 		}
 	}
-	if out, err := exec.Command("/bin/sh", "-c", "echo a | cat").CombinedOutput(); err != nil || string(out) != "a\n" {
+	if out, err := exec.CommandContext(context.Background(), "/bin/sh", "-c", "echo a | cat").CombinedOutput(); err != nil || string(out) != "a\n" {
 		return fmt.Errorf("child process: %w: %s", err, out)
 	}
 	return nil
 }
 
 func echo(address string) error {
-	c, err := net.DialTimeout("tcp", address, 10*time.Second)
+	c, err := (&net.Dialer{Timeout: 10 * time.Second}).DialContext(context.Background(), "tcp", address)
 	if err != nil {
 		return fmt.Errorf("dial: %w", err)
 	}
-	defer c.Close()
+	defer c.Close() //nolint:errcheck // read to the end
 	if _, err := c.Write([]byte("x")); err != nil {
 		return fmt.Errorf("write: %w", err)
 	}

@@ -2,7 +2,7 @@ package main
 
 import (
 	"fmt"
-	"unsafe"
+	"unsafe" //nolint:depguard // a raw system call of a test
 
 	"golang.org/x/sys/unix"
 )

@@ -2,6 +2,7 @@ package main
 
 import (
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 
@@ -226,38 +227,21 @@ func policyText(program []unix.SockFilter, native abi) string {
 	for nr := range uint32(last) {
 		paths := explain(program, nr, native.token)
 		name, ok := native.name(nr)
-		if !ok {
-			if len(paths) != 1 || answerText(paths[0].answer) != "ENOSYS" {
-				return fmt.Sprintf("number %d without a name: %v", nr, paths)
-			}
+		switch {
+		case !ok && (len(paths) != 1 || answerText(paths[0].answer) != "ENOSYS"):
+			return fmt.Sprintf("number %d without a name: %v", nr, paths)
+		case !ok:
 			unnamed++
-			continue
-		}
-		if len(paths) == 1 {
+		case len(paths) == 1:
 			constant[answerText(paths[0].answer)] = append(constant[answerText(paths[0].answer)], name)
-			continue
-		}
-		fmt.Fprintf(&conditional, "%s\n", name)
-		for _, p := range paths {
-			condition := strings.Join(p.conditions, " ")
-			if condition == "" {
-				condition = "otherwise"
-			}
-			fmt.Fprintf(&conditional, "  %s: %s\n", condition, answerText(p.answer))
+		default:
+			writePaths(&conditional, name, paths)
 		}
 	}
 	var b strings.Builder
-	answers := make([]string, 0, len(constant))
-	for a := range constant {
-		answers = append(answers, a)
-	}
-	slices.Sort(answers)
-	for _, a := range answers {
-		fmt.Fprintf(&b, "%s\n", a)
+	for _, a := range slices.Sorted(maps.Keys(constant)) {
 		slices.Sort(constant[a])
-		for _, n := range constant[a] {
-			fmt.Fprintf(&b, "  %s\n", n)
-		}
+		fmt.Fprintf(&b, "%s\n  %s\n", a, strings.Join(constant[a], "\n  "))
 	}
 	b.WriteString(conditional.String())
 	fmt.Fprintf(&b, "%d numbers below %d without a name: ENOSYS\n", unnamed, last)
@@ -266,15 +250,23 @@ func policyText(program []unix.SockFilter, native abi) string {
 		nr, arch uint32
 	}{
 		{"number 5000", 5000, native.token},
-		{"x32 getpid", x32Bit + 39, unix.AUDIT_ARCH_X86_64},
 		{"number -1", 0xffffffff, native.token},
+		{"x32 getpid", x32Bit + 39, unix.AUDIT_ARCH_X86_64},
 		{"i386 getpid", 20, unix.AUDIT_ARCH_I386},
 		{"arm getpid", 20, unix.AUDIT_ARCH_ARM},
 	} {
-		if native.token != unix.AUDIT_ARCH_X86_64 && strings.HasPrefix(c.name, "x32") {
-			continue
-		}
 		fmt.Fprintf(&b, "%s: %s\n", c.name, answerText(evaluate(program, call{nr: c.nr, arch: c.arch})))
 	}
 	return b.String()
+}
+
+func writePaths(b *strings.Builder, name string, paths []path) {
+	fmt.Fprintf(b, "%s\n", name)
+	for _, p := range paths {
+		condition := strings.Join(p.conditions, " ")
+		if condition == "" {
+			condition = "otherwise"
+		}
+		fmt.Fprintf(b, "  %s: %s\n", condition, answerText(p.answer))
+	}
 }
