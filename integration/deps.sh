@@ -8,6 +8,7 @@ packages=(
   runc crun docker.io containerd podman conmon                       # peers and engines
   containernetworking-plugins iptables nftables iproute2 uidmap      # their networks
   busybox-static mmdebstrap                                          # images without a registry
+  strace qemu-user-static                                            # faults injected, arm64 emulated
 )
 
 missing=()

@@ -135,7 +135,7 @@ func TestCrash_Kill(t *testing.T) {
 	c := newCrash(t)
 	counts := c.counts(t)
 	t.Logf("calls of create: %v", counts)
-	for _, point := range points(counts, 60) {
+	for _, point := range points(counts, 45) {
 		calls, n, _ := strings.Cut(point, ":")
 		what := "SIGKILL at call " + n + " of " + calls
 		c.trace(t, "-e", "trace="+calls, "-e", fmt.Sprintf("inject=%s:signal=SIGKILL:when=%s", calls, n))
@@ -149,7 +149,7 @@ func TestCrash_Error(t *testing.T) {
 	c := newCrash(t)
 	counts := c.counts(t)
 	t.Logf("calls of create: %v", counts)
-	for i, point := range points(counts, 60) {
+	for i, point := range points(counts, 45) {
 		calls, n, _ := strings.Cut(point, ":")
 		errno := []string{"EIO", "ENOMEM", "EMFILE"}[i%3]
 		what := errno + " at call " + n + " of " + calls

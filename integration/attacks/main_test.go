@@ -37,7 +37,7 @@ func intruder() (string, error) {
 	if err != nil {
 		return "", err
 	}
-	source, err := os.ReadFile(filepath.Join(repo, "integration/attacks/intruder/main.go"))
+	source, err := os.ReadFile(filepath.Join(repo, "integration", "attacks", "intruder", "main.go"))
 	if err != nil {
 		return "", err
 	}

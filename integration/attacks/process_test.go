@@ -14,8 +14,8 @@ import (
 	"github.com/agentsafe/agentsafe/integration/harness"
 )
 
-// A descriptor of a host directory that leaks into the container, taken as working directory. Seen with close_range and
-// the check of getcwd removed and a directory left without close-on-exec: the secret.
+// A descriptor of a host directory that the engine has leaked, taken as working directory. Seen with the check of getcwd
+// removed: the secret.
 func TestAttack_CVE_2024_21626_CwdFd(t *testing.T) {
 	a := open(t, "none")
 	dir, err := os.Open(filepath.Dir(a.marker))
@@ -50,8 +50,7 @@ func TestAttack_CwdOutside(t *testing.T) {
 }
 
 // An image whose entry point makes the kernel run /proc/self/exe: whatever that is, it must not be the host's program,
-// and nobody may be able to write to it. Seen with the Go binary re-executed in place of a sealed memfd: the intruder
-// overwrote it.
+// and nobody may be able to write to it. The seals have a test of their own in runtime/initproc.
 func TestAttack_CVE_2019_5736_ProcSelfExe(t *testing.T) {
 	a := open(t, "none")
 	_, ours := harness.Peers(t)
@@ -104,7 +103,8 @@ func TestAttack_CVE_2016_9962_ExecRoot(t *testing.T) {
 	}
 }
 
-// Nothing but the three standard descriptors and those that were asked for crosses into the container.
+// Nothing but the three standard descriptors and those that were asked for crosses into the container. Seen with
+// close_range removed: all that the engine had leaked.
 func TestAttack_LeakedDescriptors(t *testing.T) {
 	dir, err := os.Open("/")
 	if err != nil {
@@ -134,7 +134,7 @@ func TestAttack_LeakedDescriptors(t *testing.T) {
 }
 
 // Inheritable capabilities turn into permitted ones in a program with file capabilities. Seen with Inheritable copied
-// from Permitted: CapInh 00000000a80425fb.
+// from Permitted: the container and both execs have them.
 func TestAttack_CVE_2022_29162_InheritableCaps(t *testing.T) {
 	for _, profile := range []string{"", "none"} {
 		a := open(t, profile)
@@ -152,7 +152,7 @@ func TestAttack_CVE_2022_29162_InheritableCaps(t *testing.T) {
 	}
 }
 
-// A user whose name is a number. Seen with names looked up in the image's passwd file: uid 0.
+// A user whose name is a number: only numbers are taken, and the image's passwd file has no say.
 func TestAttack_CVE_2016_3697_NumericUserName(t *testing.T) {
 	a := open(t, "none")
 	b := a.up(t, nil, "sleep", "1000")

@@ -18,12 +18,18 @@ import (
 type unixStat = syscall.Stat_t
 
 // Parameters that are not a namespace's, or that are spelled so that a check reads another one than the kernel. Seen
-// with the list of prefixes alone: net.ipv4..%2f and the like reach openat.
+// with the list of prefixes alone: the host's core_pattern is |/evil.
 func TestAttack_CVE_2022_0811_SysctlSmuggling(t *testing.T) {
 	before, err := os.ReadFile("/proc/sys/kernel/core_pattern")
 	if err != nil {
 		t.Fatal(err)
 	}
+	t.Cleanup(func() {
+		// The attack that succeeds must not outlive the test that reports it.
+		if after, _ := os.ReadFile("/proc/sys/kernel/core_pattern"); string(after) != string(before) {
+			os.WriteFile("/proc/sys/kernel/core_pattern", before, 0) //nolint:errcheck // nothing better to do
+		}
+	})
 	a := open(t, "none")
 	for _, key := range []string{
 		"kernel.core_pattern", "kernel/core_pattern", "kernel.shm_rmid_forced+kernel.core_pattern", "net.ipv4.../kernel/core_pattern",

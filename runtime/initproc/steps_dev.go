@@ -103,7 +103,8 @@ func planFile(p *Program, what string, dir Cell, base string, into Cell) {
 		unix.RESOLVE_BENEATH).into(into).orElse(exists, unix.EEXIST)
 	p.call("close "+what, unix.SYS_CLOSE, val(into))
 	p.place(exists)
-	planOpen(p, "open "+what, val(dir), base, unix.O_PATH|unix.O_NOFOLLOW, unix.RESOLVE_BENEATH|unix.RESOLVE_NO_SYMLINKS).into(into)
+	// Without O_NOFOLLOW: with it and O_PATH a symlink is not refused but opened itself, and mounted over.
+	planOpen(p, "open "+what, val(dir), base, unix.O_PATH, unix.RESOLVE_BENEATH|unix.RESOLVE_NO_SYMLINKS).into(into)
 }
 
 // planConsole makes the terminal of the first process, mounts it on /dev/console and sends its master away.
