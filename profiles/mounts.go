@@ -46,17 +46,16 @@ func (p *Profile) checkFilesystem(index int, m *specs.Mount) error {
 	destination := path.Clean("/" + m.Destination)
 	switch m.Type {
 	case "tmpfs", "devpts", "mqueue", "cgroup", "cgroup2":
+		if !allowedTarget(destination) {
+			return p.refuse(mountField(index, m)+" as destination", whyTarget, "")
+		}
 		return nil
 	case "proc", "sysfs":
 		// Masked and read-only paths are below /proc and /sys. Root needs no capability to write
 		// /proc/sys/kernel/core_pattern of an instance elsewhere.
-		want := "/" + strings.TrimSuffix(m.Type, "fs")
-		if destination != want {
-			return p.refuse(mountField(index, m)+" type "+m.Type, "outside of "+want+" it would not be masked", "syscalls: {packs: [containers]}")
+		if want := "/" + strings.TrimSuffix(m.Type, "fs"); destination != want {
+			return p.refuse(mountField(index, m)+" type "+m.Type, "outside of "+want+" it would not be masked", "")
 		}
-		return nil
-	}
-	if p.HasPack(PackContainers) && (m.Type == "overlay" || m.Type == "fuse") {
 		return nil
 	}
 	return p.refuse(fmt.Sprintf("%s type %q", mountField(index, m), m.Type),
@@ -97,7 +96,7 @@ func (p *Profile) checkBind(index int, m *specs.Mount, src MountFacts, known []P
 		return fmt.Errorf("plan %s: no facts about its source", mountField(index, m))
 	}
 	if !allowedTarget(path.Clean("/" + m.Destination)) {
-		return p.refuse(mountField(index, m)+" as destination", "the kernel's own directories are mounted by the runtime", "")
+		return p.refuse(mountField(index, m)+" as destination", whyTarget, "")
 	}
 	switch src.Mode & unix.S_IFMT {
 	case unix.S_IFBLK:
@@ -172,7 +171,9 @@ func sharesDevice(k PathFacts, known []PathFacts) bool {
 	return slices.ContainsFunc(known, func(o PathFacts) bool { return o.Dev == k.Dev && !within(k.Path, o.Path) })
 }
 
-// allowedTarget keeps binds off the kernel's own directories in the container, where they would replace what is masked
+const whyTarget = "the kernel's own directories show what the kernel says and nothing else"
+
+// allowedTarget keeps mounts off the kernel's own directories in the container, where they would replace what is masked
 // or answer in the kernel's place (CVE-2019-16884, CVE-2025-52881). Source of the exceptions: runc's and crun's lists
 // for lxcfs.
 func allowedTarget(destination string) bool {

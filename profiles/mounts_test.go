@@ -201,6 +201,8 @@ func TestPlanMounts_Filesystems(t *testing.T) {
 	}{
 		{"tmpfs", specs.Mount{Destination: "/tmp", Type: "tmpfs"}, "", ""},
 		{"proc", specs.Mount{Destination: "/proc/", Type: "proc"}, "", ""},
+		{"tmpfs over proc", specs.Mount{Destination: "/proc", Type: "tmpfs"}, "(/proc) as destination", ""},
+		{"tmpfs in proc", specs.Mount{Destination: "/proc/sys", Type: "tmpfs"}, "(/proc/sys) as destination", ""},
 		{"proc elsewhere", specs.Mount{Destination: "/mnt", Type: "proc"}, "mounts[0] (/mnt) type proc", ""},
 		{"sysfs", specs.Mount{Destination: "/sys", Type: "sysfs", Options: []string{"nosuid", "ro"}}, "", "nosuid,ro"},
 		{"sysfs made read-only", specs.Mount{Destination: "/sys", Type: "sysfs", Options: []string{"rw", "nosuid"}}, "", "nosuid,ro"},
