@@ -22,6 +22,7 @@ FUZZTIME  ?= 20s
 BENCHARGS ?=
 # Two at a time: engines and compilers fill two cores, and the tests measure behaviour, not load.
 TESTFLAGS ?= -count=1 -p 2 -timeout 25m
+UNIT = $$($(GO) list ./... | grep -v '/integration/')
 
 .PHONY: build install uninstall deps test test-unit test-integration test-long lint fmt bench demo fuzz clean vet $(PROGRAMS)
 
@@ -54,18 +55,17 @@ deps:
 test: deps build vet
 	@mkdir -p $(BIN)/.test
 	@$(GO) build -o $(BIN)/.test/summary ./integration/summary
-	@{ $(GO) test -json $(TESTFLAGS) $$($(GO) list ./... | grep -v '/integration\(/\|$$\)') ; \
-	   $(GO) test -json $(TESTFLAGS) ./integration/... ; } 2>&1 | $(BIN)/.test/summary
+	@{ bad=0; $(GO) test -json $(TESTFLAGS) $(UNIT) || bad=1; $(GO) test -json $(TESTFLAGS) ./integration/... || bad=1; exit $$bad; } 2>&1 | $(BIN)/.test/summary
 
 test-unit: build
-	$(GO) test $(TESTFLAGS) $$($(GO) list ./... | grep -v '/integration\(/\|$$\)')
+	$(GO) test $(TESTFLAGS) $(UNIT)
 
 test-integration: deps build
 	$(GO) test $(TESTFLAGS) ./integration/...
 
 ## test-long: test, then the race detector, lint and a round of fuzzing
 test-long: test lint fuzz
-	AGENTSAFE_TEST_LONG=1 $(GO) test -race $(TESTFLAGS) $$($(GO) list ./... | grep -v '/integration\(/\|$$\)')
+	AGENTSAFE_TEST_LONG=1 $(GO) test -race $(TESTFLAGS) $(UNIT)
 
 vet:
 	@bad=$$(gofmt -l $$(git ls-files '*.go')); test -z "$$bad" || { echo "gofmt -l: $$bad" >&2; exit 1; }
