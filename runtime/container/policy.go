@@ -41,6 +41,9 @@ func (r *Runtime) judge(ctx context.Context, cr *creation) (*specs.Spec, *Policy
 			facts.Mounts[i] = profiles.MountFacts{Path: s.Path, Mode: s.Mode, Dev: s.Dev, Ino: s.Ino, Rdev: s.Rdev}
 		}
 	}
+	if s := cr.spec.Linux.Seccomp; s != nil && s.ListenerPath != "" {
+		return nil, nil, invalid("linux.seccomp.listenerPath", "handing calls to another process is not supported by this version")
+	}
 	plan, err := profiles.PlanContainer(cr.spec, profile, facts)
 	if err != nil {
 		return nil, nil, err
@@ -52,6 +55,8 @@ func (r *Runtime) judge(ctx context.Context, cr *creation) (*specs.Spec, *Policy
 			return nil, nil, err
 		}
 		policy.Seccomp = append(policy.Seccomp, encodeFilter(filter))
+		// One set of flags for all: logging, and the engine's word on speculation. WAIT_KILLABLE goes with a listener.
+		policy.Flags |= f.Flags & (unix.SECCOMP_FILTER_FLAG_LOG | unix.SECCOMP_FILTER_FLAG_SPEC_ALLOW)
 	}
 	policy.Landlock = convertLandlock(plan.Landlock)
 	return plan.Spec, policy, nil
