@@ -30,6 +30,11 @@ func (s sources) close() {
 func openSources(plan []rootfs.Mount, bundle *os.File) (sources, error) {
 	out := make(sources, len(plan))
 	for i := range plan {
+		if plan[i].IDMap {
+			// Nothing is silently weaker: without the mapping the files would have other owners than was asked for.
+			out.close()
+			return nil, invalid(fmt.Sprintf("mounts[%d]", i), "idmapped mounts are not supported yet")
+		}
 		if !plan[i].Bind {
 			continue
 		}

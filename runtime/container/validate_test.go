@@ -11,6 +11,8 @@ import (
 
 	specs "github.com/opencontainers/runtime-spec/specs-go"
 	"golang.org/x/sys/unix"
+
+	"github.com/agentsafe/agentsafe/fs/rootfs"
 )
 
 func ptr[T any](v T) *T { return &v }
@@ -274,4 +276,17 @@ func FuzzLoadSpec(f *testing.F) {
 		planSysctls(s.Linux.Sysctl, nil) //nolint:errcheck // must not crash
 		planDevices(s.Linux.Devices)     //nolint:errcheck // likewise
 	})
+}
+
+// What is asked for and not done is an error.
+func TestOpenSourcesRefusesIDMap(t *testing.T) {
+	plan, err := rootfs.PlanMounts([]specs.Mount{{Destination: "/a", Type: "bind", Source: "/bin", Options: []string{"bind", "idmap"}}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, err = openSources(plan, openTemp(t))
+	var inv *InvalidError
+	if !errors.As(err, &inv) || inv.Field != "mounts[0]" {
+		t.Errorf("got %v", err)
+	}
 }
