@@ -36,6 +36,8 @@ func (c *command) delete(ctx context.Context, out io.Writer) error {
 		fmt.Fprintln(os.Stderr, err)
 		record = &shim.Record{}
 	}
+	// Cleaning up asks no policy; a profile that was removed meanwhile must not keep it from happening.
+	record.Options.Profile = ""
 	rt, err := openRuntime(c.namespace, record.Options, func(m string) { fmt.Fprintln(os.Stderr, m) })
 	if err != nil {
 		return err
