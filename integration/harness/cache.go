@@ -55,7 +55,7 @@ func Cached(name, recipe string, build func(dir string) error) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	defer os.RemoveAll(tmp)
+	defer func() { _ = os.RemoveAll(tmp) }()
 	if err := os.Chmod(tmp, 0o755); err != nil {
 		return "", err
 	}

@@ -43,7 +43,7 @@ type Result struct {
 // String shows the result in test failures.
 func (r Result) String() string {
 	return fmt.Sprintf("$ %s\nexit %d in %v\nstdout: %s\nstderr: %s", strings.Join(r.Args, " "), r.Exit, r.Took.Round(time.Millisecond),
-		tail([]byte(r.Stdout), 4000), tail([]byte(r.Stderr), 4000))
+		tail([]byte(r.Stdout)), tail([]byte(r.Stderr)))
 }
 
 // Run runs c to its end. Standard output and error go to files and not to pipes, so that a process which stays behind
@@ -100,7 +100,7 @@ func (b *Box) Start(t testing.TB, c Cmd) *Running {
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() { os.RemoveAll(dir) })
+	t.Cleanup(func() { _ = os.RemoveAll(dir) })
 	if r.out, err = os.OpenFile(filepath.Join(dir, "out"), os.O_RDWR|os.O_CREATE|os.O_APPEND, 0o600); err != nil {
 		t.Fatal(err)
 	}

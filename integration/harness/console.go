@@ -39,7 +39,7 @@ func (b *Box) Console(t testing.TB) *Console {
 	go c.serve()
 	t.Cleanup(func() {
 		l.Close()
-		os.Remove(c.Path)
+		_ = os.Remove(c.Path)
 		if c.master != nil {
 			c.master.Close()
 		}
@@ -72,7 +72,7 @@ func (c *Console) receive() (*os.File, error) {
 	if err != nil {
 		return nil, err
 	}
-	defer conn.Close()
+	defer func() { _ = conn.Close() }()
 	data, oob := make([]byte, 4096), make([]byte, unix.CmsgSpace(4))
 	_, n, _, _, err := conn.ReadMsgUnix(data, oob)
 	if err != nil {

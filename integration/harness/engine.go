@@ -50,7 +50,7 @@ func (b *Box) startDaemon(name string, args []string, ready []string) (*daemon, 
 		case <-time.After(50 * time.Millisecond):
 		}
 		if time.Now().After(deadline) {
-			_ = d.stop()
+			_ = d.stop() // the first error is the one to tell
 			return nil, fmt.Errorf("%s is not ready: %w\n%s", name, err, d.tail())
 		}
 	}
@@ -58,7 +58,7 @@ func (b *Box) startDaemon(name string, args []string, ready []string) (*daemon, 
 
 func (d *daemon) tail() []byte {
 	data, _ := os.ReadFile(d.log)
-	return tail(data, 4000)
+	return tail(data)
 }
 
 // stop asks the daemon to end and waits; after half a minute it is killed, which is an error.

@@ -245,12 +245,14 @@ func aptSources(ctx context.Context) (sources []string, release string, err erro
 func run(cmd *exec.Cmd) error {
 	out, err := cmd.CombinedOutput()
 	if err != nil {
-		return fmt.Errorf("%s: %w\n%s", filepath.Base(cmd.Path), err, tail(out, 4000))
+		return fmt.Errorf("%s: %w\n%s", filepath.Base(cmd.Path), err, tail(out))
 	}
 	return nil
 }
 
-func tail(b []byte, n int) []byte {
+// tail is as much of the end of b as a person reads.
+func tail(b []byte) []byte {
+	const n = 4000
 	if len(b) > n {
 		return b[len(b)-n:]
 	}

@@ -103,7 +103,9 @@ func runOutside(args []string, prepare func(context.Context) error) (code int, e
 		if err != nil {
 			return 1, err
 		}
-		os.Setenv(envCache, dir)
+		if err := os.Setenv(envCache, dir); err != nil {
+			return 1, err
+		}
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Minute)
 	defer cancel()

@@ -177,21 +177,34 @@ func taggedCgroups(tag string) []string {
 		if err == nil && d.IsDir() && strings.Contains(path, tag) {
 			found = append(found, path)
 		}
-		return nil //nolint:nilerr // a cgroup that vanishes during the walk is no finding
+		return nil // one that vanishes during the walk is no finding
 	})
 	return found
 }
 
 // sweep reports, then ends and removes, what a box left outside its namespaces: our descendants and tagged cgroups.
 func sweep(tag string) ([]string, error) {
-	var left []string
+	left, err := sweepProcesses()
+	if err != nil {
+		return left, err
+	}
+	for _, path := range slices.Backward(taggedCgroups(tag)) {
+		if !parentCgroup(path, tag) {
+			left = append(left, "cgroup "+path)
+		}
+		if err := os.Remove(path); err != nil {
+			left = append(left, "remove: "+err.Error())
+		}
+	}
+	return left, nil
+}
+
+// sweepProcesses kills until nothing is left: a process may fork while it is being looked for.
+func sweepProcesses() (left []string, err error) {
 	for round := 0; ; round++ {
 		procs, err := descendants(os.Getpid())
-		if err != nil {
+		if err != nil || len(procs) == 0 {
 			return left, err
-		}
-		if len(procs) == 0 {
-			break
 		}
 		if round == 100 {
 			return left, fmt.Errorf("process %d %s survives SIGKILL", procs[0].pid, procs[0].comm)
@@ -202,21 +215,9 @@ func sweep(tag string) ([]string, error) {
 			}
 			_ = unix.Kill(p.pid, unix.SIGKILL)
 		}
-		for {
-			if pid, err := unix.Wait4(-1, nil, unix.WNOHANG, nil); err != nil || pid <= 0 {
-				break
-			}
+		for pid := 1; pid > 0 && err == nil; {
+			pid, err = unix.Wait4(-1, nil, unix.WNOHANG, nil)
 		}
 		time.Sleep(20 * time.Millisecond)
 	}
-	groups := taggedCgroups(tag)
-	for _, path := range slices.Backward(groups) {
-		if !parentCgroup(path, tag) {
-			left = append(left, "cgroup "+path)
-		}
-		if err := os.Remove(path); err != nil {
-			left = append(left, "remove: "+err.Error())
-		}
-	}
-	return left, nil
 }

@@ -71,8 +71,16 @@ func TestLifeCycle(t *testing.T) {
 
 func TestUnknownContainer(t *testing.T) {
 	for _, args := range [][]string{
-		{"state", "ID"}, {"start", "ID"}, {"kill", "ID", "TERM"}, {"delete", "ID"}, {"exec", "ID", "true"}, {"ps", "ID"}, {"pause", "ID"},
-		{"resume", "ID"}, {"update", "--memory", "100000000", "ID"}, {"events", "--stats", "ID"},
+		{"state", "ID"},
+		{"start", "ID"},
+		{"kill", "ID", "TERM"},
+		{"delete", "ID"},
+		{"exec", "ID", "true"},
+		{"ps", "ID"},
+		{"pause", "ID"},
+		{"resume", "ID"},
+		{"update", "--memory", "100000000", "ID"},
+		{"events", "--stats", "ID"},
 	} {
 		t.Run(args[0], func(t *testing.T) {
 			harness.SideBySide(t, func(t *testing.T, p harness.Peer) harness.Result {

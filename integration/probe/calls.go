@@ -33,7 +33,7 @@ func socket(name string, family, kind, protocol int) call {
 	return call{"socket " + name, func() error {
 		fd, err := unix.Socket(family, kind, protocol)
 		if err == nil {
-			unix.Close(fd)
+			_ = unix.Close(fd)
 		}
 		return err
 	}}
@@ -156,7 +156,7 @@ func processCalls() []call {
 		{"clone pid namespace", func() error { return spawn(&syscall.SysProcAttr{Cloneflags: unix.CLONE_NEWPID}) }},
 		{"unshare user namespace", func() error { return spawn(&syscall.SysProcAttr{Unshareflags: unix.CLONE_NEWUSER}) }},
 		{"mknod block device", func() error {
-			defer os.Remove("/tmp/probe-block")
+			defer func() { _ = os.Remove("/tmp/probe-block") }()
 			return unix.Mknod("/tmp/probe-block", unix.S_IFBLK|0o600, int(unix.Mkdev(254, 0)))
 		}},
 		{"chroot", func() error { return unix.Chroot("/") }},
@@ -170,7 +170,7 @@ func processCalls() []call {
 func openForWriting(path string) error {
 	fd, err := unix.Open(path, unix.O_WRONLY|unix.O_CLOEXEC, 0)
 	if err == nil {
-		unix.Close(fd)
+		_ = unix.Close(fd)
 	}
 	return err
 }
@@ -179,8 +179,7 @@ func spawn(attr *syscall.SysProcAttr) error {
 	cmd := exec.Command("/proc/self/exe", "nop")
 	cmd.SysProcAttr = attr
 	err := cmd.Run()
-	var exit *exec.ExitError
-	if errors.As(err, &exit) {
+	if _, ok := errors.AsType[*exec.ExitError](err); ok {
 		return nil // it was made
 	}
 	return err

@@ -77,8 +77,7 @@ func openFDs() []string {
 // change what the next one sees.
 func callApart(name string) string {
 	out, err := exec.Command("/proc/self/exe", "call", name).Output()
-	var exit *exec.ExitError
-	if errors.As(err, &exit) {
+	if exit, ok := errors.AsType[*exec.ExitError](err); ok {
 		if ws, ok := exit.Sys().(syscall.WaitStatus); ok && ws.Signaled() {
 			return "killed by " + unix.SignalName(ws.Signal())
 		}
@@ -118,14 +117,13 @@ func access(paths []string) {
 	try := func(path string, flags int) string {
 		fd, err := unix.Open(path, flags|unix.O_CLOEXEC|unix.O_NONBLOCK|unix.O_NOCTTY, 0)
 		if err == nil {
-			unix.Close(fd)
+			_ = unix.Close(fd)
 		}
 		return errName(err)
 	}
 	for _, p := range paths {
 		run := exec.Command(p, "nop").Run()
-		var exit *exec.ExitError
-		if errors.As(run, &exit) {
+		if _, ok := errors.AsType[*exec.ExitError](run); ok {
 			run = nil // it did run
 		}
 		fmt.Printf("%s read=%s write=%s execute=%s\n", p, try(p, unix.O_RDONLY), try(p, unix.O_WRONLY), errName(run))

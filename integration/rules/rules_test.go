@@ -27,8 +27,7 @@ func command(t *testing.T, dir, name string, args ...string) string {
 	cmd.Dir = dir
 	out, err := cmd.Output()
 	if err != nil {
-		var exit *exec.ExitError
-		if errors.As(err, &exit) {
+		if exit, ok := errors.AsType[*exec.ExitError](err); ok {
 			t.Fatalf("%s %v: %v\n%s", name, args, err, exit.Stderr)
 		}
 		t.Fatalf("%s %v: %v", name, args, err)
@@ -215,7 +214,7 @@ func TestLightPrograms(t *testing.T) {
 		`github\.com/(spf13|containerd/containerd|containerd/ttrpc|seccomp|google/nftables|pelletier|docker)/.*)$`)
 	for _, program := range []string{"agentsafe", "agentsafe-seccomp"} {
 		dir := "./cmd/" + program
-		for _, dep := range strings.Fields(command(t, root(t), "go", "list", "-deps", dir)) {
+		for dep := range strings.FieldsSeq(command(t, root(t), "go", "list", "-deps", dir)) {
 			if program == "agentsafe-seccomp" && strings.HasPrefix(dep, "github.com/seccomp/") {
 				continue // its whole purpose
 			}
