@@ -44,7 +44,7 @@ func (a *app) runContainer(ctx context.Context, args []string) error {
 	var term *terminal
 	if !*detach {
 		signal.Notify(signals)
-		if term, err = openTerminal(f.bundle, o); err != nil {
+		if term, err = openTerminal(o); err != nil {
 			return err
 		}
 		defer term.close()

@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"path/filepath"
 
 	"github.com/containerd/console"
 	"golang.org/x/sys/unix"
@@ -23,13 +22,14 @@ type terminal struct {
 	copied            chan struct{}
 }
 
-// openTerminal prepares a terminal if the bundle's process wants one.
-func openTerminal(bundle string, o *container.CreateOptions) (*terminal, error) {
-	var spec struct {
-		Process *specs.Process `json:"process"`
-	}
-	if err := readJSONFile(filepath.Join(bundle, "config.json"), &spec); err != nil || spec.Process == nil || !spec.Process.Terminal {
+// openTerminal reads the bundle's spec into o, and prepares a terminal if its process wants one.
+func openTerminal(o *container.CreateOptions) (*terminal, error) {
+	var err error
+	if o.Spec, err = loadSpec(o.Bundle); err != nil {
 		return nil, nil //nolint:nilerr,nilnil // Create reads the file again and says what is wrong with it
+	}
+	if o.Spec.Process == nil || !o.Spec.Process.Terminal {
+		return nil, nil //nolint:nilnil // no terminal and no error
 	}
 	if o.ConsoleSocket != nil {
 		return nil, errors.New("run without --detach keeps the terminal itself; --console-socket needs --detach")
@@ -40,6 +40,18 @@ func openTerminal(bundle string, o *container.CreateOptions) (*terminal, error) 
 	}
 	o.ConsoleSocket = t.childEnd
 	return t, nil
+}
+
+func loadSpec(bundle string) (*specs.Spec, error) {
+	if bundle == "" {
+		bundle = "."
+	}
+	dir, err := os.OpenFile(bundle, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return nil, err
+	}
+	defer dir.Close()
+	return container.LoadSpec(dir)
 }
 
 func newTerminal() (*terminal, error) {

@@ -11,7 +11,7 @@ import (
 // Program is an ordered table of system calls that a child performs between clone and execve. It is data: it can be
 // printed and compared. Use newProgram; the zero value has no report cell.
 //
-// Operations are encoded as they are appended, in the form that vm_*.s reads: the table of a container has some 500, and
+// Operations are encoded as they are appended, in the form that vm_*.s reads: the table of a container has some 700, and
 // a process that lives for ten milliseconds pays for every page that it touches.
 type Program struct {
 	table []byte // opBytes each
@@ -81,7 +81,7 @@ type Label struct{ at int }
 const reportCell Cell = 16
 
 func newProgram(report int) *Program {
-	const usual = 640
+	const usual = 1024 // more than is used costs nothing: nobody touches the pages
 	p := &Program{
 		table: make([]byte, 0, usual*opBytes),
 		meta:  make([]opMeta, 0, usual),
