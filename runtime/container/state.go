@@ -1,6 +1,7 @@
 package container
 
 import (
+	"encoding/json"
 	"errors"
 	"fmt"
 	"os"
@@ -13,7 +14,6 @@ import (
 	"github.com/agentsafe/agentsafe/profiles"
 	"github.com/agentsafe/agentsafe/runtime/cgroup"
 	"github.com/agentsafe/agentsafe/runtime/initproc"
-	"github.com/agentsafe/agentsafe/runtime/lazyjson"
 )
 
 // stateVersion changes when an older runtime could not manage a container any more.
@@ -38,7 +38,7 @@ const (
 )
 
 // State is what state.json keeps of a container: enough to find, signal and remove it. It is read for every operation,
-// so its types stay flat.
+// so its types stay flat: encoding/json builds an encoder for every type that is reachable, used or not.
 type State struct {
 	Version     int               `json:"version"`
 	OCIVersion  string            `json:"ociVersion"`
@@ -101,7 +101,7 @@ type Policy struct {
 
 // writeState replaces state.json in the directory, atomically.
 func writeState(dir *os.File, s *State) error {
-	data, err := lazyjson.Marshal(s)
+	data, err := json.Marshal(s)
 	if err != nil {
 		return fmt.Errorf("encode state: %w", err)
 	}
@@ -109,7 +109,7 @@ func writeState(dir *os.File, s *State) error {
 }
 
 func writeDetail(dir *os.File, d *Detail) error {
-	data, err := lazyjson.Marshal(d)
+	data, err := json.Marshal(d)
 	if err != nil {
 		return fmt.Errorf("encode detail of state: %w", err)
 	}
