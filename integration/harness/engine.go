@@ -67,11 +67,11 @@ func (d *daemon) stop() error {
 		return err
 	}
 	select {
-	case <-d.done:
+	case _ = <-d.done: // how it ended is of no interest
 		return nil
 	case <-time.After(30 * time.Second):
 		_ = d.cmd.Process.Kill()
-		<-d.done
+		_ = <-d.done
 		return fmt.Errorf("%s did not end within 30 s of SIGTERM\n%s", d.name, d.tail())
 	}
 }

@@ -160,8 +160,10 @@ func TestPlanDevices(t *testing.T) {
 		"denylist":   {{Allow: true, Access: "rwm"}, {Type: "b", Access: "w"}, {Type: "c", Major: n(1), Minor: n(1), Access: "rwm"}},
 		"no-tun":     {{Access: "rwm"}, {Type: "c", Major: n(10), Minor: n(200), Access: "rwm"}},
 		"take-back": {
-			{Access: "rwm"}, {Allow: true, Type: "b", Major: n(8), Minor: n(0), Access: "rw"},
-			{Allow: true, Type: "b", Major: n(8), Minor: n(1), Access: "rw"}, {Type: "b", Major: n(8), Access: "w"},
+			{Access: "rwm"},
+			{Allow: true, Type: "b", Major: n(8), Minor: n(0), Access: "rw"},
+			{Allow: true, Type: "b", Major: n(8), Minor: n(1), Access: "rw"},
+			{Type: "b", Major: n(8), Access: "w"},
 		},
 		"partial-all": {{Access: "rwm"}, {Allow: true, Type: "a", Access: "r"}},
 	} {

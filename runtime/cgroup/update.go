@@ -73,8 +73,10 @@ func former(old, next *cgroups.Resources) *cgroups.Resources {
 	undo.SkipDevices, undo.MemoryCheckBeforeUpdate = true, false
 	unlimited := int64(-1)
 	for _, f := range []struct{ undo, next *int64 }{
-		{&undo.Memory, &next.Memory}, {&undo.MemorySwap, &next.MemorySwap},
-		{&undo.MemoryReservation, &next.MemoryReservation}, {&undo.CpuQuota, &next.CpuQuota},
+		{&undo.Memory, &next.Memory},
+		{&undo.MemorySwap, &next.MemorySwap},
+		{&undo.MemoryReservation, &next.MemoryReservation},
+		{&undo.CpuQuota, &next.CpuQuota},
 	} {
 		if *f.undo == 0 && *f.next != 0 {
 			*f.undo = unlimited

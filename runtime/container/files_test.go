@@ -90,7 +90,9 @@ func TestHomeDirectory(t *testing.T) {
 func TestEnvironmentAddsHome(t *testing.T) {
 	root := openTemp(t)
 	for _, c := range []struct{ in, want []string }{
-		{nil, []string{"HOME=/"}}, {[]string{"HOME=/x"}, []string{"HOME=/x"}}, {[]string{"A=1", "HOME="}, []string{"A=1", "HOME=/"}},
+		{nil, []string{"HOME=/"}},
+		{[]string{"HOME=/x"}, []string{"HOME=/x"}},
+		{[]string{"A=1", "HOME="}, []string{"A=1", "HOME=/"}},
 		{[]string{"XHOME=/x"}, []string{"XHOME=/x", "HOME=/"}},
 	} {
 		if got := environment(&specs.Process{Env: c.in}, root); strings.Join(got, " ") != strings.Join(c.want, " ") {

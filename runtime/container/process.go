@@ -84,8 +84,10 @@ func planCapabilities(in *specs.LinuxCapabilities) (*initproc.CapSets, error) {
 		list []string
 		mask *uint64
 	}{
-		{"bounding", in.Bounding, &out.Bounding}, {"effective", in.Effective, &out.Effective},
-		{"permitted", in.Permitted, &out.Permitted}, {"inheritable", in.Inheritable, &out.Inheritable},
+		{"bounding", in.Bounding, &out.Bounding},
+		{"effective", in.Effective, &out.Effective},
+		{"permitted", in.Permitted, &out.Permitted},
+		{"inheritable", in.Inheritable, &out.Inheritable},
 		{"ambient", in.Ambient, &out.Ambient},
 	} {
 		for i, name := range set.list {

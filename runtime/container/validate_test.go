@@ -176,7 +176,8 @@ func TestPlanDevices(t *testing.T) {
 	mode := os.FileMode(0o4777)
 	out, err := planDevices([]specs.LinuxDevice{
 		{Path: "/dev/null", Type: "c", Major: 1, Minor: 3, FileMode: &mode, UID: ptr(uint32(5))},
-		{Path: "dev/x", Type: "p", Major: -1}, {Path: "/dev/sda", Type: "b", Major: 4095, Minor: 1<<20 - 1},
+		{Path: "dev/x", Type: "p", Major: -1},
+		{Path: "/dev/sda", Type: "b", Major: 4095, Minor: 1<<20 - 1},
 	})
 	if err != nil || len(out) != len(defaultDevices)+2 {
 		t.Fatalf("%d devices, %v", len(out), err)

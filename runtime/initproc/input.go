@@ -144,9 +144,14 @@ func cloneFlagName(flag int) string {
 		flag int
 		name string
 	}{
-		{unix.CLONE_NEWUSER, "user"}, {unix.CLONE_NEWNS, "mount"}, {unix.CLONE_NEWPID, "pid"},
-		{unix.CLONE_NEWNET, "network"}, {unix.CLONE_NEWIPC, "ipc"}, {unix.CLONE_NEWUTS, "uts"},
-		{unix.CLONE_NEWCGROUP, "cgroup"}, {unix.CLONE_NEWTIME, "time"},
+		{unix.CLONE_NEWUSER, "user"},
+		{unix.CLONE_NEWNS, "mount"},
+		{unix.CLONE_NEWPID, "pid"},
+		{unix.CLONE_NEWNET, "network"},
+		{unix.CLONE_NEWIPC, "ipc"},
+		{unix.CLONE_NEWUTS, "uts"},
+		{unix.CLONE_NEWCGROUP, "cgroup"},
+		{unix.CLONE_NEWTIME, "time"},
 	} {
 		if flag == n.flag {
 			return n.name

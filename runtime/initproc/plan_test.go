@@ -521,9 +521,14 @@ func TestPlanPrograms(t *testing.T) {
 		env  []string
 		want string
 	}{
-		{"/bin/sh", []string{"PATH=/x"}, "/bin/sh"}, {"./sh", nil, "./sh"}, {"sh", nil, "./sh"}, {"sh", []string{"PATH="}, "./sh"},
-		{"sh", []string{"PATH=/a:/b"}, "/a/sh /b/sh"}, {"sh", []string{"PATH=/a", "PATH=/b"}, "/b/sh"},
-		{"sh", []string{"PATH=:/b:"}, "./sh /b/sh ./sh"}, {"sh", []string{"XPATH=/a", "PATHX=/a"}, "./sh"},
+		{"/bin/sh", []string{"PATH=/x"}, "/bin/sh"},
+		{"./sh", nil, "./sh"},
+		{"sh", nil, "./sh"},
+		{"sh", []string{"PATH="}, "./sh"},
+		{"sh", []string{"PATH=/a:/b"}, "/a/sh /b/sh"},
+		{"sh", []string{"PATH=/a", "PATH=/b"}, "/b/sh"},
+		{"sh", []string{"PATH=:/b:"}, "./sh /b/sh ./sh"},
+		{"sh", []string{"XPATH=/a", "PATHX=/a"}, "./sh"},
 	} {
 		if got := strings.Join(Programs(c.name, c.env), " "); got != c.want {
 			t.Errorf("Programs(%q, %q) = %q, want %q", c.name, c.env, got, c.want)

@@ -34,8 +34,12 @@ func planDevices(p *Program, s *createState) {
 	}
 	dev := s.openDev(p)
 	for _, l := range [][2]string{
-		{"/proc/self/fd", "fd"}, {"/proc/self/fd/0", "stdin"}, {"/proc/self/fd/1", "stdout"},
-		{"/proc/self/fd/2", "stderr"}, {"/proc/kcore", "core"}, {"pts/ptmx", "ptmx"},
+		{"/proc/self/fd", "fd"},
+		{"/proc/self/fd/0", "stdin"},
+		{"/proc/self/fd/1", "stdout"},
+		{"/proc/self/fd/2", "stderr"},
+		{"/proc/kcore", "core"},
+		{"pts/ptmx", "ptmx"},
 	} {
 		if l[1] == "core" && !s.KcoreLink {
 			continue
