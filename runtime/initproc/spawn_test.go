@@ -134,9 +134,9 @@ func TestSpawnInNamespaces(t *testing.T) {
 	c, out := spawn(t, func(in *Create, _ *Donation) {
 		in.Args = []string{"sh", "-c", `echo pid $$ host $(hostname) umask $(umask) uid $(id -u):$(id -g):$(id -G)
 			grep -E 'CapEff|NoNewPrivs' /proc/self/status; ls /; cut -d" " -f5 /proc/self/mountinfo; ls -l /dev/null | cut -c1-10; pwd; ls /proc/self/fd | wc -l`}
-		in.UID, in.GID, in.Groups, in.Cwd = 1000, 100, []uint32{7}, "/work/here"
+		in.UID, in.GID, in.Groups, in.Cwd = 1000, 100, []uint32{7}, "/srv/here"
 	})
-	want := "pid 1 host stage umask 0027 uid 1000:100:100 7\nNoNewPrivs:\t1\nbin\ndev\netc\nproc\nwork\n/\n/proc\n/dev\ncrw-rw-rw-\n/work/here\n4\n"
+	want := "pid 1 host stage umask 0027 uid 1000:100:100 7\nNoNewPrivs:\t1\nbin\ndev\netc\nproc\nsrv\n/\n/proc\n/dev\ncrw-rw-rw-\n/srv/here\n4\n"
 	got := strings.ReplaceAll(finish(t, c, out), "CapEff:\t0000000000000000\n", "")
 	if got != want {
 		t.Errorf("got %q\nwant %q", got, want)
