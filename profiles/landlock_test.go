@@ -165,8 +165,8 @@ func TestAttack_HomeAndWorkspaceFromTheImage(t *testing.T) {
 	for _, c := range []struct {
 		home, cwd, wantHome, wantWorkspace string
 	}{
-		{"/root", "/code", "/root", "/code"},
-		{"/home/dev", "/code/sub/dir", "/home/dev", "/code"},
+		{"/root", "/work", "/root", "/work"},
+		{"/home/dev", "/work/sub/dir", "/home/dev", "/work"},
 		{"/home/dev", "/app", "/home/dev", "/app"},
 		{"/", "/", "", ""},
 		{"//", "//", "", ""},
