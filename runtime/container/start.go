@@ -70,12 +70,15 @@ func (c *Container) release() error {
 		if err := c.child.Go(); err != nil {
 			return err
 		}
-		err := c.child.WaitExec()
-		if err == nil && !c.held {
-			// What only a later exec or update will read need not keep the program from starting.
-			err = writeDetail(c.dir, c.detail)
+		var written error
+		if !c.held {
+			// What only a later exec or update will read need not keep the program from starting. The lock keeps them off.
+			written = writeDetail(c.dir, c.detail)
 		}
-		return explainExec(err, c.detail.Process.Args)
+		if err := c.child.WaitExec(); err != nil {
+			return explainExec(err, c.detail.Process.Args)
+		}
+		return written
 	}
 	d, err := c.details()
 	if err != nil {
