@@ -72,7 +72,7 @@ func (c *Container) release() error {
 		}
 		var written error
 		if !c.held {
-			// What only a later exec or update will read need not keep the program from starting. The lock keeps them off.
+			// What only a later exec or update will read need not keep the program from starting.
 			written = writeDetail(c.dir, c.detail)
 		}
 		if err := c.child.WaitExec(); err != nil {
