@@ -296,10 +296,11 @@ func (cr *creation) reap() {
 // settle does what the host does beside the child's mounts: it places the child in its cgroup, writes the pid down, and
 // installs the network rules. Only then the container can be started.
 func (cr *creation) settle(context.Context) error {
+	network := make(chan error, 1)
+	go func() { network <- cr.rt.installNetwork(cr) }()
 	err := cr.placeAndGo()
-	if err == nil {
-		// Beside the child's next mounts.
-		err = cr.rt.installNetwork(cr)
+	if nerr := <-network; err == nil {
+		err = nerr
 	}
 	if err != nil {
 		return cr.explain(err)
