@@ -26,13 +26,8 @@ func main() {
 	// stays (run, exec, events).
 	debug.SetGCPercent(-1)
 	debug.SetMemoryLimit(64 << 20)
-	growStack()
 	os.Exit(run(os.Args[1:]))
 }
-
-// growStack makes main's stack as large as it will get, while there is little on it. It would double four times
-// otherwise, and each time the runtime looks up every function that is on it.
-func growStack()
 
 func run(args []string) int {
 	// Whoever is in the container must not ptrace or read the process that sets it up (CVE-2016-9962).

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"os/signal"
 	"strconv"
 	"strings"
 
@@ -14,7 +15,6 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/agentsafe/agentsafe/runtime/container"
-	"github.com/agentsafe/agentsafe/runtime/signals"
 )
 
 // runContainer is the command run: create, start, wait, delete.
@@ -40,12 +40,10 @@ func (a *app) runContainer(ctx context.Context, args []string) error {
 		return err
 	}
 	// Before the first process exists: a signal that arrives now must reach it later.
-	var arrived *os.File
+	signals := make(chan os.Signal, 64)
 	var term *terminal
 	if !*detach {
-		if arrived, err = signals.Open(); err != nil {
-			return err
-		}
+		signal.Notify(signals)
 		if term, err = openTerminal(o); err != nil {
 			return err
 		}
@@ -71,7 +69,7 @@ func (a *app) runContainer(ctx context.Context, args []string) error {
 	if *detach {
 		return nil
 	}
-	status, err := supervise(c.Init(), arrived, term)
+	status, err := supervise(c.Init(), signals, term)
 	if !*keep {
 		if derr := c.Delete(ctx); derr != nil {
 			err = errors.Join(err, derr)
@@ -91,29 +89,34 @@ func statusError(status int) error {
 }
 
 // supervise forwards signals and the terminal until the process ends.
-func supervise(p *container.Process, arrived *os.File, term *terminal) (int, error) {
+func supervise(p *container.Process, signals <-chan os.Signal, term *terminal) (int, error) {
+	type result struct {
+		status int
+		err    error
+	}
+	done := make(chan result, 1)
 	if err := term.attach(); err != nil {
 		return 0, err
 	}
-	poll := []unix.PollFd{
-		{Fd: int32(p.PidFD().Fd()), Events: unix.POLLIN}, //nolint:gosec // descriptors fit
-		{Fd: int32(arrived.Fd()), Events: unix.POLLIN},   //nolint:gosec // descriptors fit
-	}
+	go func() {
+		status, err := p.Wait()
+		done <- result{status, err}
+	}()
 	for {
-		if _, err := unix.Poll(poll, -1); err != nil && !errors.Is(err, unix.EINTR) {
-			return 0, fmt.Errorf("wait for process %d: %w", p.PID(), err)
-		}
-		if poll[0].Revents != 0 {
-			status, err := p.Wait()
+		select {
+		case r := <-done:
 			term.drain()
-			return status, err
-		}
-		for _, s := range signals.Read(arrived) {
-			if s == unix.SIGWINCH {
+			return r.status, r.err
+		case s := <-signals:
+			sig, ok := s.(unix.Signal)
+			switch {
+			case !ok || sig == unix.SIGCHLD || sig == unix.SIGURG || sig == unix.SIGPIPE:
+				// SIGURG is the Go runtime's own preemption signal.
+			case sig == unix.SIGWINCH:
 				term.resize()
-				continue
+			default:
+				p.Signal(sig) //nolint:errcheck // it may have ended meanwhile
 			}
-			p.Signal(s) //nolint:errcheck // it may have ended meanwhile
 		}
 	}
 }
@@ -204,7 +207,7 @@ func (a *app) execProcess(ctx context.Context, f *execFlags, id string, args []s
 	if o.ExtraFiles, err = extraFiles(f.preserveFDs); err != nil {
 		return 0, err
 	}
-	var arrived *os.File
+	signals := make(chan os.Signal, 64)
 	var term *terminal
 	switch {
 	case f.consoleSocket != "":
@@ -221,9 +224,7 @@ func (a *app) execProcess(ctx context.Context, f *execFlags, id string, args []s
 		o.ConsoleSocket = term.childEnd
 	}
 	if !f.detach {
-		if arrived, err = signals.Open(); err != nil {
-			return 0, err
-		}
+		signal.Notify(signals)
 	}
 	p, err := c.Exec(ctx, o)
 	if err != nil {
@@ -235,7 +236,7 @@ func (a *app) execProcess(ctx context.Context, f *execFlags, id string, args []s
 	if f.detach {
 		return 0, nil
 	}
-	return supervise(p, arrived, term)
+	return supervise(p, signals, term)
 }
 
 // process builds the process to execute: from the file, or from the container's own process and the flags.

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"os"
 	"strconv"
+	"syscall"
 
 	specs "github.com/opencontainers/runtime-spec/specs-go"
 	"golang.org/x/sys/unix"
@@ -49,7 +50,7 @@ func (p *Process) Wait() (int, error) {
 	if err != nil {
 		return 0, fmt.Errorf("wait for process %d: %w", p.child.PID, err)
 	}
-	return st.Code(), nil
+	return exitStatus(st), nil
 }
 
 // awaitExit parks the goroutine in the poller until the process has ended: waitid(2) would keep a thread for as long as
@@ -75,6 +76,14 @@ func (p *Process) awaitExit() error {
 		return fmt.Errorf("watch process %d: %w", p.child.PID, err)
 	}
 	return nil
+}
+
+func exitStatus(st *os.ProcessState) int {
+	const signalBase = 128
+	if ws, ok := st.Sys().(syscall.WaitStatus); ok && ws.Signaled() {
+		return signalBase + int(ws.Signal())
+	}
+	return st.ExitCode()
 }
 
 // Signal sends a signal to the process.

@@ -70,15 +70,12 @@ func (c *Container) release() error {
 		if err := c.child.Go(); err != nil {
 			return err
 		}
-		var written error
-		if !c.held {
+		err := c.child.WaitExec()
+		if err == nil && !c.held {
 			// What only a later exec or update will read need not keep the program from starting.
-			written = writeDetail(c.dir, c.detail)
+			err = writeDetail(c.dir, c.detail)
 		}
-		if err := c.child.WaitExec(); err != nil {
-			return explainExec(err, c.detail.Process.Args)
-		}
-		return written
+		return explainExec(err, c.detail.Process.Args)
 	}
 	d, err := c.details()
 	if err != nil {

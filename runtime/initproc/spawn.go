@@ -26,14 +26,6 @@ func (d *Donation) Add(f *os.File) int {
 	return len(d.files) - 1
 }
 
-func (d *Donation) descriptors() []uintptr {
-	out := make([]uintptr, 0, len(d.files))
-	for _, f := range d.files {
-		out = append(out, f.Fd())
-	}
-	return out
-}
-
 // above returns a number that the standard library does not use while it arranges the child's descriptors: it moves
 // those that are in the way to numbers from the highest of them upwards, one for each and one for its own pipe.
 func (d *Donation) above() int {
@@ -59,7 +51,7 @@ type SpawnOptions struct {
 type Child struct {
 	PID     int
 	PidFD   *os.File // owned by the Child
-	Process *Handle
+	Process *os.Process
 	program *Program
 	sync    *os.File // owned
 }
@@ -74,9 +66,9 @@ func Spawn(p *Program, sync *os.File, o *SpawnOptions) (*Child, error) {
 	}
 	defer exe.Close()
 	pidfd := -1
-	attr := &syscall.ProcAttr{
+	attr := &os.ProcAttr{
 		Env:   []string{},
-		Files: o.Donation.descriptors(),
+		Files: o.Donation.files,
 		Sys: &syscall.SysProcAttr{
 			Cloneflags:                 o.CloneFlags,
 			PidFD:                      &pidfd,
@@ -92,20 +84,18 @@ func Spawn(p *Program, sync *os.File, o *SpawnOptions) (*Child, error) {
 	if o.Cgroup != nil {
 		attr.Sys.UseCgroupFD, attr.Sys.CgroupFD = true, int(o.Cgroup.Fd())
 	}
-	start := func() (int, error) {
-		pid, _, err := syscall.StartProcess("/proc/self/fd/"+strconv.Itoa(int(exe.Fd())), []string{"agentsafe:init"}, attr)
-		return pid, err
+	start := func() (*os.Process, error) {
+		return os.StartProcess("/proc/self/fd/"+strconv.Itoa(int(exe.Fd())), []string{"agentsafe:init"}, attr)
 	}
 	if o.PIDNamespace != nil {
 		start = inPIDNamespace(o.PIDNamespace, start)
 	}
-	pid, err := start()
-	runtime.KeepAlive(o)
+	proc, err := start()
 	if err != nil {
 		sync.Close()
 		return nil, fmt.Errorf("clone init: %w", explainClone(err))
 	}
-	c := &Child{PID: pid, Process: &Handle{pid: pid}, program: p, sync: sync}
+	c := &Child{PID: proc.Pid, Process: proc, program: p, sync: sync}
 	if pidfd >= 0 {
 		c.PidFD = os.NewFile(uintptr(pidfd), "pidfd")
 	}
@@ -113,25 +103,25 @@ func Spawn(p *Program, sync *os.File, o *SpawnOptions) (*Child, error) {
 }
 
 // inPIDNamespace runs start on a thread whose children are born into ns. The thread is not used again.
-func inPIDNamespace(ns *os.File, start func() (int, error)) func() (int, error) {
-	return func() (int, error) {
+func inPIDNamespace(ns *os.File, start func() (*os.Process, error)) func() (*os.Process, error) {
+	return func() (*os.Process, error) {
 		type result struct {
-			pid int
-			err error
+			proc *os.Process
+			err  error
 		}
 		done := make(chan result)
 		go func() {
 			// Never unlocked: a thread that has changed its namespace ends with its goroutine.
 			runtime.LockOSThread()
 			if err := unix.Setns(int(ns.Fd()), unix.CLONE_NEWPID); err != nil {
-				done <- result{0, fmt.Errorf("join pid namespace: %w", err)}
+				done <- result{nil, fmt.Errorf("join pid namespace: %w", err)}
 				return
 			}
-			pid, err := start()
-			done <- result{pid, err}
+			proc, err := start()
+			done <- result{proc, err}
 		}()
 		r := <-done
-		return r.pid, r.err
+		return r.proc, r.err
 	}
 }
 
@@ -217,7 +207,11 @@ func (c *Child) adopt(pid int) error {
 	if _, err := c.Process.Wait(); err != nil {
 		return fmt.Errorf("wait for init: %w", err)
 	}
-	c.PID, c.Process = pid, &Handle{pid: pid}
+	proc, err := os.FindProcess(pid)
+	if err != nil {
+		return fmt.Errorf("find process %d: %w", pid, err)
+	}
+	c.PID, c.Process = pid, proc
 	fd, err := unix.PidfdOpen(pid, 0)
 	if err != nil {
 		return fmt.Errorf("open process %d: %w", pid, err)
