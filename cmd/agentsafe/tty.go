@@ -12,6 +12,7 @@ import (
 	specs "github.com/opencontainers/runtime-spec/specs-go"
 
 	"github.com/agentsafe/agentsafe/runtime/container"
+	"github.com/agentsafe/agentsafe/runtime/initproc"
 )
 
 // terminal connects the caller's terminal to the container's.
@@ -71,9 +72,9 @@ func (t *terminal) attach() error {
 		return nil
 	}
 	t.childEnd.Close()
-	master, err := receiveFile(t.hostEnd)
+	master, err := initproc.ReceiveTerminal(t.hostEnd)
 	if err != nil {
-		return fmt.Errorf("receive terminal: %w", err)
+		return err
 	}
 	if t.master, err = console.ConsoleFromFile(master); err != nil {
 		return fmt.Errorf("use terminal: %w", err)
@@ -97,23 +98,6 @@ func (t *terminal) attach() error {
 		close(t.copied)
 	}()
 	return nil
-}
-
-func receiveFile(socket *os.File) (*os.File, error) {
-	name, oob := make([]byte, 4096), make([]byte, unix.CmsgSpace(4))
-	_, n, _, _, err := unix.Recvmsg(int(socket.Fd()), name, oob, unix.MSG_CMSG_CLOEXEC)
-	if err != nil {
-		return nil, err
-	}
-	messages, err := unix.ParseSocketControlMessage(oob[:n])
-	if err != nil || len(messages) == 0 {
-		return nil, errors.New("no descriptor arrived")
-	}
-	fds, err := unix.ParseUnixRights(&messages[0])
-	if err != nil || len(fds) == 0 {
-		return nil, errors.New("no descriptor arrived")
-	}
-	return os.NewFile(uintptr(fds[0]), "terminal"), nil
 }
 
 func (t *terminal) resize() {

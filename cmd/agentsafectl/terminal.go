@@ -1,13 +1,14 @@
 package main
 
 import (
-	"errors"
 	"fmt"
 	"io"
 	"os"
 
 	"github.com/containerd/console"
 	"golang.org/x/sys/unix"
+
+	"github.com/agentsafe/agentsafe/runtime/initproc"
 )
 
 // terminal joins our terminal to the one inside the container.
@@ -45,9 +46,9 @@ func newTerminal(outer console.Console) (*terminal, error) {
 // attach receives the container's terminal, makes ours raw and starts to copy.
 func (t *terminal) attach() error {
 	t.childEnd.Close()
-	master, err := receiveFile(t.hostEnd)
+	master, err := initproc.ReceiveTerminal(t.hostEnd)
 	if err != nil {
-		return fmt.Errorf("receive terminal: %w", err)
+		return err
 	}
 	if t.inner, err = console.ConsoleFromFile(master); err != nil {
 		return fmt.Errorf("use terminal: %w", err)
@@ -79,24 +80,6 @@ func setRaw(c console.Console) error {
 	}
 	mode.Oflag &^= unix.OPOST
 	return unix.IoctlSetTermios(int(c.Fd()), unix.TCSETS, mode)
-}
-
-// receiveFile reads one descriptor off a unix socket.
-func receiveFile(socket *os.File) (*os.File, error) {
-	name, oob := make([]byte, 4096), make([]byte, unix.CmsgSpace(4))
-	_, n, _, _, err := unix.Recvmsg(int(socket.Fd()), name, oob, unix.MSG_CMSG_CLOEXEC)
-	if err != nil {
-		return nil, err
-	}
-	messages, err := unix.ParseSocketControlMessage(oob[:n])
-	if err != nil || len(messages) == 0 {
-		return nil, errors.New("no descriptor arrived")
-	}
-	fds, err := unix.ParseUnixRights(&messages[0])
-	if err != nil || len(fds) == 0 {
-		return nil, errors.New("no descriptor arrived")
-	}
-	return os.NewFile(uintptr(fds[0]), "terminal"), nil
 }
 
 // resize gives the inner terminal the size of ours.
