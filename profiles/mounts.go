@@ -89,8 +89,8 @@ func (p *Profile) sealed(m *specs.Mount) []string {
 	return append(out, "ro")
 }
 
-// checkBind judges the source by what was opened: its real path, its identity, its type. The names in the spec count
-// for nothing.
+// checkBind judges the source by what was opened: its real path, its identity, its type. The names in the spec allow
+// nothing; a destination can only refuse.
 func (p *Profile) checkBind(index int, m *specs.Mount, src MountFacts, known []PathFacts) error {
 	if src.Path == "" || src.Mode == 0 {
 		return fmt.Errorf("plan %s: no facts about its source", mountField(index, m))
@@ -108,7 +108,8 @@ func (p *Profile) checkBind(index int, m *specs.Mount, src MountFacts, known []P
 		return nil
 	}
 	if src.Mode&unix.S_IFMT == unix.S_IFSOCK {
-		if engineSocket(path.Base(src.Path)) {
+		// By the name that clients look for as well: the socket of an engine with its own folders may have any name.
+		if engineSocket(path.Base(src.Path)) || engineSocket(path.Base(path.Clean("/"+m.Destination))) {
 			return p.refuse(bindField(index, m, src), whyEngine, "host: {mounts: ["+src.Path+"]}")
 		}
 		if src.Path == "/dev/log" {

@@ -133,6 +133,13 @@ func TestAttack_SecondNameOfHostDirectory(t *testing.T) {
 			wantRefused(t, err, c.what, "host: {mounts: ["+c.src.Path+"]}")
 		})
 	}
+	t.Run("socket by its destination", func(t *testing.T) {
+		m := bind("/opt/engine/api")
+		m.Destination = "/var/run/docker.sock"
+		src := MountFacts{Path: "/opt/engine/api", Mode: unix.S_IFSOCK, Dev: 9, Ino: 9}
+		_, _, err := planMount(agent(), m, src, known...)
+		wantRefused(t, err, "/opt/engine/api", "host: {mounts: [/opt/engine/api]}")
+	})
 	if _, _, err := planMount(agent(), bind("/srv/work"), MountFacts{Path: "/srv/work", Mode: unix.S_IFDIR, Dev: 1, Ino: 99}, known...); err != nil {
 		t.Errorf("a directory of its own: %v", err)
 	}

@@ -110,12 +110,15 @@ func TestFromInside(t *testing.T) {
 
 // TestBeyondTheProfile asks for what the profile does not grant: creation fails and says which rule and what allows it.
 func TestBeyondTheProfile(t *testing.T) {
-	socket := filepath.Join(box.TempDir(t), "docker.sock")
-	listener, err := net.Listen("unix", socket)
-	if err != nil {
-		t.Fatal(err)
+	dir := box.TempDir(t)
+	socket, renamed := filepath.Join(dir, "docker.sock"), filepath.Join(dir, "engine")
+	for _, path := range []string{socket, renamed} {
+		listener, err := net.Listen("unix", path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { listener.Close() })
 	}
-	t.Cleanup(func() { listener.Close() })
 	for _, tc := range []struct {
 		name  string
 		flags []string
@@ -135,6 +138,7 @@ func TestBeyondTheProfile(t *testing.T) {
 		{"/sys of the host", []string{"-v", "/sys:/host"}, "mount|/sys"},
 		{"/run of the host", []string{"-v", "/var/run:/host"}, "mount|/run"},
 		{"an engine's socket", []string{"-v", socket + ":/any/name"}, "socket"},
+		{"an engine's socket of another name", []string{"-v", renamed + ":/var/run/docker.sock"}, "socket"},
 		{"an engine's socket, read only", []string{"-v", socket + ":/var/run/docker.sock:ro"}, "socket"},
 		{"a device of the host", []string{"--device", "/dev/loop-control"}, "(?i)device"},
 	} {
