@@ -137,7 +137,7 @@ func TestPlanLandlock_Scopes(t *testing.T) {
 }
 
 func TestPlanLandlock_Narrow(t *testing.T) {
-	spec := loadSpec(t, "docker") // works in /work, a bind mount
+	spec := loadSpec(t, "docker") // works in /project, a bind mount
 	spec.Process.Env = append(spec.Process.Env, "HOME=/root")
 	p := narrow()
 	p.Filesystem.Read = append(p.Filesystem.Read, "/tmp", "~/.config")
@@ -165,8 +165,8 @@ func TestAttack_HomeAndWorkspaceFromTheImage(t *testing.T) {
 	for _, c := range []struct {
 		home, cwd, wantHome, wantWorkspace string
 	}{
-		{"/root", "/work", "/root", "/work"},
-		{"/home/dev", "/work/sub/dir", "/home/dev", "/work"},
+		{"/root", "/project", "/root", "/project"},
+		{"/home/dev", "/project/sub/dir", "/home/dev", "/project"},
 		{"/home/dev", "/app", "/home/dev", "/app"},
 		{"/", "/", "", ""},
 		{"//", "//", "", ""},
