@@ -5,7 +5,6 @@ import (
 	"encoding/hex"
 	"slices"
 	"strconv"
-	"unicode/utf8"
 
 	specs "github.com/opencontainers/runtime-spec/specs-go"
 )
@@ -55,6 +54,7 @@ func (plan *Plan) canonical() []byte {
 		j.list("networkAllowPrivate", len(plan.Network.AllowPrivate), func(i int) {
 			j.text("prefix", plan.Network.AllowPrivate[i].String())
 		})
+		j.beside(plan)
 	})
 	return j.buf
 }
@@ -147,86 +147,57 @@ func (j *jsonWriter) landlock(l *LandlockPlan) {
 	})
 }
 
-// jsonWriter appends JSON: keys in the order of the calls, no white space.
-type jsonWriter struct {
-	buf  []byte
-	more bool // a comma comes before the next key or item
-}
-
-func (j *jsonWriter) raw(s string) { j.buf, j.more = append(j.buf, s...), true }
-
-func (j *jsonWriter) comma() {
-	if j.more {
-		j.buf = append(j.buf, ',')
+// beside writes what is enforced beside the first process; the parts that say nothing are left out.
+func (j *jsonWriter) beside(plan *Plan) {
+	if w := &plan.Workspace; w.mode() != WorkspaceDirect {
+		j.key("workspace")
+		j.object(func() {
+			j.text("mode", string(w.Mode))
+			j.text("promote", w.Promote)
+			j.signed("quotaBytes", w.QuotaBytes)
+			j.texts("paths", w.Paths)
+			j.text("background", w.Background)
+		})
 	}
-	j.more = false
-}
-
-func (j *jsonWriter) object(fields func()) {
-	j.comma()
-	j.buf = append(j.buf, '{')
-	fields()
-	j.raw("}")
-}
-
-func (j *jsonWriter) key(k string) {
-	j.comma()
-	j.quote(k)
-	j.buf, j.more = append(j.buf, ':'), false
-}
-
-func (j *jsonWriter) text(k, v string) { j.key(k); j.quote(v) }
-
-func (j *jsonWriter) number(k string, v uint64) {
-	j.key(k)
-	j.buf, j.more = strconv.AppendUint(j.buf, v, 10), true
-}
-
-func (j *jsonWriter) boolean(k string, v bool) { j.key(k); j.raw(strconv.FormatBool(v)) }
-
-func (j *jsonWriter) texts(k string, list []string) {
-	j.key(k)
-	j.buf = append(j.buf, '[')
-	for _, s := range list {
-		j.comma()
-		j.quote(s)
+	if plan.Gateway.Mode == NetworkGateway {
+		j.key("gateway")
+		j.object(func() { j.gateway(&plan.Gateway) })
 	}
-	j.raw("]")
+	l := &plan.Limits
+	j.list("limits", 1, func(int) {
+		j.signed("wallClock", int64(l.WallClock))
+		j.signed("cpuTime", int64(l.CPUTime))
+		j.signed("outputBytes", l.OutputBytes)
+		j.signed("openFiles", l.OpenFiles)
+		j.signed("egressBytes", l.EgressBytes)
+		j.signed("layerBytes", l.LayerBytes)
+		j.signed("layerInodes", l.LayerInodes)
+	})
+	if e := &plan.Exec; *e != (Exec{}) {
+		j.text("execTransaction", e.Transaction)
+		j.text("execCommit", e.Commit)
+		j.signed("execWallClock", int64(e.WallClock))
+	}
+	if e := &plan.Evidence; *e != (Evidence{}) {
+		j.text("evidence", e.Mode)
+		j.text("evidenceOnFull", e.OnFull)
+	}
 }
 
-// list writes objects.
-func (j *jsonWriter) list(k string, n int, fields func(i int)) {
-	j.key(k)
-	j.buf = append(j.buf, '[')
-	for i := range n {
-		j.object(func() { fields(i) })
-	}
-	j.raw("]")
-}
-
-// quote writes a string. Only a byte that is not UTF-8 is escaped as \u00xx above 7f, so different strings stay
-// different.
-func (j *jsonWriter) quote(s string) {
-	const hexDigits = "0123456789abcdef"
-	j.buf = append(j.buf, '"')
-	for i := 0; i < len(s); {
-		c := s[i]
-		switch {
-		case c == '"' || c == '\\':
-			j.buf = append(j.buf, '\\', c)
-		case c < ' ':
-			j.buf = append(j.buf, '\\', 'u', '0', '0', hexDigits[c>>4], hexDigits[c&15])
-		case c < utf8.RuneSelf:
-			j.buf = append(j.buf, c)
-		default:
-			if r, n := utf8.DecodeRuneInString(s[i:]); r != utf8.RuneError || n > 1 {
-				j.buf = append(j.buf, s[i:i+n]...)
-				i += n
-				continue
-			}
-			j.buf = append(j.buf, '\\', 'u', '0', '0', hexDigits[c>>4], hexDigits[c&15])
-		}
-		i++
-	}
-	j.buf, j.more = append(j.buf, '"'), true
+func (j *jsonWriter) gateway(n *Network) {
+	j.texts("allow", n.Allow)
+	j.texts("deny", n.Deny)
+	j.texts("ruleSets", n.RuleSets)
+	j.list("addresses", len(n.Addresses), func(i int) { j.text("prefix", n.Addresses[i].String()) })
+	j.text("dialFrom", n.DialFrom)
+	j.list("credentials", len(n.Credentials), func(i int) {
+		c := &n.Credentials[i]
+		j.text("name", c.Name)
+		j.text("file", c.File)
+		j.texts("command", c.Command)
+		j.text("destination", c.Destination)
+		j.text("present", c.Present)
+		j.text("baseURLEnv", c.BaseURLEnv)
+		j.text("placeholderEnv", c.PlaceholderEnv)
+	})
 }

@@ -54,6 +54,14 @@ type Plan struct {
 	Seccomp  []SeccompFilter
 	Landlock *LandlockPlan
 	Network  netns.Policy
+	// What follows is the profile's word on what is enforced beside the first process, with its variables expanded and
+	// its defaults filled in.
+	Workspace Workspace
+	// Gateway is for the egress process; it is zero unless the mode is NetworkGateway.
+	Gateway  Network
+	Limits   Limits
+	Exec     Exec
+	Evidence Evidence
 	Notes    []Note
 }
 
@@ -67,6 +75,7 @@ func PlanContainer(spec *specs.Spec, p *Profile, host HostFacts) (*Plan, error) 
 	if p.Unrestricted {
 		return plan, plan.engineFilter(spec, host.Arch, true)
 	}
+	plan.resolve(spec, p)
 	for _, check := range []func() error{
 		func() error { return p.checkNamespaces(spec, host) },
 		func() error { return plan.hardenProcess(spec, p) },
@@ -85,6 +94,38 @@ func PlanContainer(spec *specs.Spec, p *Profile, host HostFacts) (*Plan, error) 
 		}
 	}
 	return plan, nil
+}
+
+// resolve carries over what others enforce.
+func (plan *Plan) resolve(spec *specs.Spec, p *Profile) {
+	plan.Limits, plan.Exec, plan.Evidence = p.Limits, p.Exec, p.Evidence
+	if plan.Exec.Transaction != "" && plan.Exec.Commit == "" {
+		plan.Exec.Commit = "always"
+	}
+	if plan.Evidence.Mode != "" && plan.Evidence.OnFull == "" {
+		plan.Evidence.OnFull = "stop"
+	}
+	if p.Network.Mode == NetworkGateway {
+		plan.Gateway = p.Network
+		if plan.Gateway.DialFrom == "" {
+			plan.Gateway.DialFrom = "container"
+		}
+	}
+	w := p.Filesystem.Workspace
+	w.Mode = w.mode()
+	if w.Mode == WorkspaceOverlay && w.Background == "" {
+		w.Background = "kill"
+	}
+	if len(w.Paths) > 0 {
+		vars := expansion(spec)
+		w.Paths = make([]string, 0, len(p.Filesystem.Workspace.Paths))
+		for _, unsafePath := range p.Filesystem.Workspace.Paths {
+			if expanded, ok := vars.expand(unsafePath); ok {
+				w.Paths = append(w.Paths, expanded)
+			}
+		}
+	}
+	plan.Workspace = w
 }
 
 // copySpec copies as deep as harden changes.

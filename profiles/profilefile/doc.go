@@ -6,11 +6,22 @@
 //	extends: agent
 //	capabilities: [CHOWN, KILL]             # the whole set, an upper bound for what the engine gives
 //	syscalls: {packs: [debug], allow: [], deny: []}
-//	filesystem: {read: [/], execute: [/usr, $WORKSPACE], write: [/tmp, $HOME, $WORKSPACE]}
-//	network: {mode: engine, allowPrivate: [10.96.0.0/12]}
+//	filesystem:
+//	  read: [/]
+//	  execute: [/usr, $WORKSPACE]
+//	  write: [/tmp, $HOME, $WORKSPACE]
+//	  hide: [/root/.ssh]
+//	  workspace: {mode: overlay, promote: manual, quota: 2GiB, paths: [/work], background: kill}
+//	network: {mode: engine, allowPrivate: [10.96.0.0/12]}     # with the mode gateway: allow, deny, ruleSets, ...
 //	host: {namespaces: [pid], mounts: [/dev/snd], devices: ["c 10:229 rw"], sysctls: []}
-//	limits: {memory: 4GiB, pids: 1024, cpus: 2}
+//	environment: {allow: [], deny: ["*_TOKEN"], set: {CI: "1"}}
+//	limits: {memory: 4GiB, pids: 1024, cpus: 2, wallClock: 15m, outputBytes: 16MiB}
+//	exec: {transaction: auto, commit: always, wallClock: 5m}
+//	trust: {untrustedInput: true, secrets: false, externalWrite: false, waive: []}
+//	evidence: {mode: on, onFull: stop}
 //	enforcement: {landlock: best-effort}
+//
+// testdata/full.yaml has every key.
 //
 // A file extends a built-in profile and may loosen it: it is the administrator's. A key that is there replaces the
 // parent's value as a whole, lists too; a key that is not keeps it.

@@ -31,39 +31,48 @@ func Parse(r io.Reader, filename string) (*profiles.Profile, error) {
 }
 
 func parse(r io.Reader) (*profiles.Profile, error) {
-	data, err := io.ReadAll(io.LimitReader(r, maxBytes+1))
+	p, root, err := decode(r)
 	if err != nil {
-		return nil, err
-	}
-	if len(data) > maxBytes {
-		return nil, fmt.Errorf("larger than %d bytes", maxBytes)
-	}
-	dec := yaml.NewDecoder(bytes.NewReader(data))
-	var doc yaml.Node
-	if err := dec.Decode(&doc); err != nil {
-		if errors.Is(err, io.EOF) {
-			return nil, errors.New("is empty")
-		}
-		return nil, err // begins with "yaml: line N:"
-	}
-	if err := dec.Decode(new(yaml.Node)); !errors.Is(err, io.EOF) {
-		return nil, errors.New("more than one document")
-	}
-	root := doc.Content[0]
-	if err := checkNode(root, 0); err != nil {
-		return nil, err
-	}
-	p, err := parent(root)
-	if err != nil {
-		return nil, err
-	}
-	if err := document(p).read(root, ""); err != nil {
 		return nil, err
 	}
 	if err := p.Validate(); err != nil {
 		return nil, &lineError{lineOf(root, err.Error()), err}
 	}
 	return p, nil
+}
+
+// decode reads the file; the profile is not validated.
+func decode(r io.Reader) (*profiles.Profile, *yaml.Node, error) {
+	data, err := io.ReadAll(io.LimitReader(r, maxBytes+1))
+	if err != nil {
+		return nil, nil, err
+	}
+	if len(data) > maxBytes {
+		return nil, nil, fmt.Errorf("larger than %d bytes", maxBytes)
+	}
+	dec := yaml.NewDecoder(bytes.NewReader(data))
+	var doc yaml.Node
+	if err := dec.Decode(&doc); err != nil {
+		if errors.Is(err, io.EOF) {
+			return nil, nil, errors.New("is empty")
+		}
+		return nil, nil, err // begins with "yaml: line N:"
+	}
+	if err := dec.Decode(new(yaml.Node)); !errors.Is(err, io.EOF) {
+		return nil, nil, errors.New("more than one document")
+	}
+	root := doc.Content[0]
+	if err := checkNode(root, 0); err != nil {
+		return nil, nil, err
+	}
+	p, err := parent(root)
+	if err != nil {
+		return nil, nil, err
+	}
+	if err := document(p).read(root, ""); err != nil {
+		return nil, nil, err
+	}
+	return p, root, nil
 }
 
 // maxDepth is more than the schema has.

@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"net/netip"
 	"strconv"
-	"strings"
 
 	specs "github.com/opencontainers/runtime-spec/specs-go"
 	"go.yaml.in/yaml/v3"
@@ -25,7 +24,7 @@ func document(p *profiles.Profile) section {
 		}.read,
 		"capabilities": list(&p.Capabilities, capability),
 		"syscalls": section{
-			"packs":      list(&p.Syscalls.Packs, func(s string) (profiles.Pack, error) { return profiles.Pack(s), nil }),
+			"packs":      list(&p.Syscalls.Packs, word[profiles.Pack]),
 			"allow":      list(&p.Syscalls.Allow, same),
 			"deny":       list(&p.Syscalls.Deny, same),
 			"compatABIs": later,
@@ -34,35 +33,88 @@ func document(p *profiles.Profile) section {
 			"read":    list(&p.Filesystem.Read, same),
 			"execute": list(&p.Filesystem.Execute, same),
 			"write":   list(&p.Filesystem.Write, same),
-			"hide":    later, "workspace": later,
+			"hide":    list(&p.Filesystem.Hide, same),
+			"workspace": section{
+				"mode":       scalar(&p.Filesystem.Workspace.Mode, word[profiles.WorkspaceMode]),
+				"promote":    text(&p.Filesystem.Workspace.Promote),
+				"quota":      scalar(&p.Filesystem.Workspace.QuotaBytes, parseBytes),
+				"paths":      list(&p.Filesystem.Workspace.Paths, same),
+				"background": text(&p.Filesystem.Workspace.Background),
+			}.read,
 		}.read,
-		"network": section{
-			"mode":         func(n *yaml.Node, field string) error { return text((*string)(&p.Network.Mode))(n, field) },
-			"allowPrivate": list(&p.Network.AllowPrivate, netip.ParsePrefix),
-			"allow":        later,
-		}.read,
+		"network": network(&p.Network).read,
 		"host": section{
-			"namespaces": list(&p.Host.Namespaces, func(s string) (specs.LinuxNamespaceType, error) {
-				return specs.LinuxNamespaceType(s), nil
-			}),
-			"mounts":  list(&p.Host.Mounts, same),
-			"devices": list(&p.Host.Devices, profiles.ParseDevice),
-			"sysctls": list(&p.Host.Sysctls, same),
+			"namespaces": list(&p.Host.Namespaces, word[specs.LinuxNamespaceType]),
+			"mounts":     list(&p.Host.Mounts, same),
+			"devices":    list(&p.Host.Devices, profiles.ParseDevice),
+			"sysctls":    list(&p.Host.Sysctls, same),
 		}.read,
-		"limits": section{
-			"memory":    scalar(&p.Limits.MemoryBytes, parseBytes),
-			"pids":      scalar(&p.Limits.PIDs, positive),
-			"cpus":      scalar(&p.Limits.CPUs, func(s string) (float64, error) { return strconv.ParseFloat(s, 64) }),
-			"wallClock": later, "outputBytes": later,
+		"environment": section{
+			"allow": list(&p.Environment.Allow, same),
+			"deny":  list(&p.Environment.Deny, same),
+			"set":   variables(&p.Environment.Set),
+		}.read,
+		"limits": limits(&p.Limits).read,
+		"exec": section{
+			"transaction": text(&p.Exec.Transaction),
+			"commit":      text(&p.Exec.Commit),
+			"wallClock":   scalar(&p.Exec.WallClock, parseDuration),
+		}.read,
+		"trust": section{
+			"untrustedInput": scalar(&p.Trust.UntrustedInput, parseBool),
+			"secrets":        scalar(&p.Trust.Secrets, parseBool),
+			"externalWrite":  scalar(&p.Trust.ExternalWrite, parseBool),
+			"waive":          list(&p.Trust.Waive, same),
+		}.read,
+		"evidence": section{
+			"mode":   scalar(&p.Evidence.Mode, parseSwitch),
+			"onFull": text(&p.Evidence.OnFull),
 		}.read,
 		"enforcement": section{
-			"landlock": func(n *yaml.Node, field string) error { return text((*string)(&p.Landlock))(n, field) },
+			"landlock": scalar(&p.Landlock, word[profiles.LandlockMode]),
 		}.read,
-		"environment": later, "exec": later, "trust": later,
 	}
 }
 
-// later is for keys that this version does not enforce.
+func network(n *profiles.Network) section {
+	return section{
+		"mode":         scalar(&n.Mode, word[profiles.NetworkMode]),
+		"allowPrivate": list(&n.AllowPrivate, netip.ParsePrefix),
+		"allow":        list(&n.Allow, same),
+		"deny":         list(&n.Deny, same),
+		"ruleSets":     list(&n.RuleSets, same),
+		"addresses":    list(&n.Addresses, netip.ParsePrefix),
+		"dialFrom":     text(&n.DialFrom),
+		"credentials": mappings(&n.Credentials, func(c *profiles.Credential) section {
+			return section{
+				"name":           text(&c.Name),
+				"file":           text(&c.File),
+				"command":        list(&c.Command, same),
+				"destination":    text(&c.Destination),
+				"present":        text(&c.Present),
+				"baseURLEnv":     text(&c.BaseURLEnv),
+				"placeholderEnv": text(&c.PlaceholderEnv),
+			}
+		}),
+	}
+}
+
+func limits(l *profiles.Limits) section {
+	return section{
+		"memory":      scalar(&l.MemoryBytes, parseBytes),
+		"pids":        scalar(&l.PIDs, positive),
+		"cpus":        scalar(&l.CPUs, func(s string) (float64, error) { return strconv.ParseFloat(s, 64) }),
+		"wallClock":   scalar(&l.WallClock, parseDuration),
+		"cpuTime":     scalar(&l.CPUTime, parseDuration),
+		"outputBytes": scalar(&l.OutputBytes, parseBytes),
+		"openFiles":   scalar(&l.OpenFiles, positive),
+		"egressBytes": scalar(&l.EgressBytes, parseBytes),
+		"layerBytes":  scalar(&l.LayerBytes, parseBytes),
+		"layerInodes": scalar(&l.LayerInodes, positive),
+	}
+}
+
+// later is for keys that this version does not enforce and has no field for.
 func later(n *yaml.Node, field string) error {
 	return &lineError{n.Line, fmt.Errorf("%s: not enforced by this version, and a profile must not promise what nothing enforces", field)}
 }
@@ -84,7 +136,7 @@ func (s section) read(n *yaml.Node, field string) error {
 		read, ok := s[key.Value]
 		switch {
 		case !ok || key.Kind != yaml.ScalarNode:
-			return &lineError{key.Line, fmt.Errorf("%s: is not a key of a profile", full)}
+			return &lineError{key.Line, fmt.Errorf("%s: is not a key of a profile%s", full, s.nearest(key.Value))}
 		case seen[key.Value]:
 			return &lineError{key.Line, fmt.Errorf("%s: is there twice", full)}
 		}
@@ -94,91 +146,4 @@ func (s section) read(n *yaml.Node, field string) error {
 		}
 	}
 	return nil
-}
-
-func same(s string) (string, error) { return s, nil }
-
-func scalar[T any](into *T, convert func(string) (T, error)) func(*yaml.Node, string) error {
-	return func(n *yaml.Node, field string) error {
-		if n.Kind != yaml.ScalarNode || n.Tag == "!!null" {
-			return &lineError{n.Line, fmt.Errorf("%s: want one value", field)}
-		}
-		v, err := convert(n.Value)
-		if err != nil {
-			return &lineError{n.Line, fmt.Errorf("%s: %w", field, err)}
-		}
-		*into = v
-		return nil
-	}
-}
-
-func list[T any](into *[]T, convert func(string) (T, error)) func(*yaml.Node, string) error {
-	return func(n *yaml.Node, field string) error {
-		if n.Kind != yaml.SequenceNode {
-			return &lineError{n.Line, fmt.Errorf("%s: want a list", field)}
-		}
-		out := make([]T, 0, len(n.Content))
-		for i, item := range n.Content {
-			var v T
-			if err := scalar(&v, convert)(item, fmt.Sprintf("%s[%d]", field, i)); err != nil {
-				return err
-			}
-			out = append(out, v)
-		}
-		*into = out
-		return nil
-	}
-}
-
-func text(into *string) func(*yaml.Node, string) error { return scalar(into, same) }
-
-const maxNameBytes = 63
-
-func name(into *string) func(*yaml.Node, string) error {
-	return scalar(into, func(s string) (string, error) {
-		if s == "" || len(s) > maxNameBytes || strings.Trim(s, "abcdefghijklmnopqrstuvwxyz0123456789-") != "" || s[0] == '-' {
-			return "", fmt.Errorf("%q: want lower-case letters, digits and '-', at most %d", s, maxNameBytes)
-		}
-		if _, err := profiles.Builtin(s); err == nil {
-			return "", fmt.Errorf("%q is the name of a built-in profile", s)
-		}
-		return s, nil
-	})
-}
-
-// capability accepts CHOWN as well as CAP_CHOWN.
-func capability(s string) (string, error) {
-	s = strings.ToUpper(s)
-	if !strings.HasPrefix(s, "CAP_") {
-		s = "CAP_" + s
-	}
-	return s, nil
-}
-
-func positive(s string) (int64, error) {
-	v, err := strconv.ParseInt(s, 10, 64)
-	if err != nil || v <= 0 {
-		return 0, fmt.Errorf("%q is not a positive number", s)
-	}
-	return v, nil
-}
-
-// parseBytes reads a number of bytes with an optional binary unit.
-func parseBytes(s string) (int64, error) {
-	shift := 0
-	number := s
-	for _, u := range []struct {
-		suffix string
-		shift  int
-	}{{"KiB", 10}, {"MiB", 20}, {"GiB", 30}, {"TiB", 40}} {
-		if n, ok := strings.CutSuffix(s, u.suffix); ok {
-			number, shift = n, u.shift
-			break
-		}
-	}
-	v, err := strconv.ParseInt(strings.TrimSpace(number), 10, 64)
-	if err != nil || v <= 0 || v > (1<<62)>>shift {
-		return 0, fmt.Errorf("%q is not a size: want bytes, or a number with KiB, MiB, GiB or TiB", s)
-	}
-	return v << shift, nil
 }

@@ -1,0 +1,172 @@
+package profilefile
+
+import (
+	"fmt"
+	"strconv"
+	"strings"
+	"time"
+
+	"go.yaml.in/yaml/v3"
+
+	"github.com/agentsafe/agentsafe/profiles"
+)
+
+func same(s string) (string, error) { return s, nil }
+
+func scalar[T any](into *T, convert func(string) (T, error)) func(*yaml.Node, string) error {
+	return func(n *yaml.Node, field string) error {
+		if n.Kind != yaml.ScalarNode || n.Tag == "!!null" {
+			return &lineError{n.Line, fmt.Errorf("%s: want one value", field)}
+		}
+		v, err := convert(n.Value)
+		if err != nil {
+			return &lineError{n.Line, fmt.Errorf("%s: %w", field, err)}
+		}
+		*into = v
+		return nil
+	}
+}
+
+func list[T any](into *[]T, convert func(string) (T, error)) func(*yaml.Node, string) error {
+	return func(n *yaml.Node, field string) error {
+		if n.Kind != yaml.SequenceNode {
+			return &lineError{n.Line, fmt.Errorf("%s: want a list", field)}
+		}
+		out := make([]T, 0, len(n.Content))
+		for i, item := range n.Content {
+			var v T
+			if err := scalar(&v, convert)(item, fmt.Sprintf("%s[%d]", field, i)); err != nil {
+				return err
+			}
+			out = append(out, v)
+		}
+		*into = out
+		return nil
+	}
+}
+
+func text(into *string) func(*yaml.Node, string) error { return scalar(into, same) }
+
+const maxNameBytes = 63
+
+func name(into *string) func(*yaml.Node, string) error {
+	return scalar(into, func(s string) (string, error) {
+		if s == "" || len(s) > maxNameBytes || strings.Trim(s, "abcdefghijklmnopqrstuvwxyz0123456789-") != "" || s[0] == '-' {
+			return "", fmt.Errorf("%q: want lower-case letters, digits and '-', at most %d", s, maxNameBytes)
+		}
+		if _, err := profiles.Builtin(s); err == nil {
+			return "", fmt.Errorf("%q is the name of a built-in profile", s)
+		}
+		return s, nil
+	})
+}
+
+// capability accepts CHOWN as well as CAP_CHOWN.
+func capability(s string) (string, error) {
+	s = strings.ToUpper(s)
+	if !strings.HasPrefix(s, "CAP_") {
+		s = "CAP_" + s
+	}
+	return s, nil
+}
+
+func positive(s string) (int64, error) {
+	v, err := strconv.ParseInt(s, 10, 64)
+	if err != nil || v <= 0 {
+		return 0, fmt.Errorf("%q is not a positive number", s)
+	}
+	return v, nil
+}
+
+// parseBytes reads a number of bytes with an optional binary unit.
+func parseBytes(s string) (int64, error) {
+	shift := 0
+	number := s
+	for _, u := range []struct {
+		suffix string
+		shift  int
+	}{{"KiB", 10}, {"MiB", 20}, {"GiB", 30}, {"TiB", 40}} {
+		if n, ok := strings.CutSuffix(s, u.suffix); ok {
+			number, shift = n, u.shift
+			break
+		}
+	}
+	v, err := strconv.ParseInt(strings.TrimSpace(number), 10, 64)
+	if err != nil || v <= 0 || v > (1<<62)>>shift {
+		return 0, fmt.Errorf("%q is not a size: want bytes, or a number with KiB, MiB, GiB or TiB", s)
+	}
+	return v << shift, nil
+}
+
+// word takes any text as a value of a type of words; Validate judges it.
+func word[T ~string](s string) (T, error) { return T(s), nil }
+
+// parseDuration reads 90s, 15m, 1h30m.
+func parseDuration(s string) (profiles.Duration, error) {
+	d, err := time.ParseDuration(s)
+	if err != nil || d <= 0 {
+		return 0, fmt.Errorf("%q is not a time span: want one like 90s, 15m or 1h30m", s)
+	}
+	return d, nil
+}
+
+func parseBool(s string) (bool, error) {
+	switch s {
+	case "true":
+		return true, nil
+	case "false":
+		return false, nil
+	}
+	return false, fmt.Errorf("%q is neither true nor false", s)
+}
+
+// parseSwitch reads on and off, which YAML 1.1 took for booleans.
+func parseSwitch(s string) (string, error) {
+	switch s {
+	case "on", "true":
+		return "on", nil
+	case "off", "false":
+		return "", nil
+	}
+	return "", fmt.Errorf("%q is neither on nor off", s)
+}
+
+// variables reads a mapping of names to texts.
+func variables(into *map[string]string) func(*yaml.Node, string) error {
+	return func(n *yaml.Node, field string) error {
+		if n.Kind != yaml.MappingNode {
+			return &lineError{n.Line, fmt.Errorf("%s: want a mapping", field)}
+		}
+		out := map[string]string{}
+		for i := 0; i+1 < len(n.Content); i += 2 {
+			key, value := n.Content[i], n.Content[i+1]
+			if _, twice := out[key.Value]; twice || key.Kind != yaml.ScalarNode {
+				return &lineError{key.Line, fmt.Errorf("%s.%s: is there twice, or is no name", field, key.Value)}
+			}
+			var v string
+			if err := text(&v)(value, field+"."+key.Value); err != nil {
+				return err
+			}
+			out[key.Value] = v
+		}
+		*into = out
+		return nil
+	}
+}
+
+// mappings reads a list of mappings.
+func mappings[T any](into *[]T, schema func(*T) section) func(*yaml.Node, string) error {
+	return func(n *yaml.Node, field string) error {
+		if n.Kind != yaml.SequenceNode {
+			return &lineError{n.Line, fmt.Errorf("%s: want a list", field)}
+		}
+		out := make([]T, len(n.Content))
+		for i, item := range n.Content {
+			if err := schema(&out[i]).read(item, fmt.Sprintf("%s[%d]", field, i)); err != nil {
+				return err
+			}
+		}
+		*into = out
+		return nil
+	}
+}

@@ -1,0 +1,64 @@
+package profiles
+
+import "fmt"
+
+// unenforcedField is a field of the schema that this version does not enforce yet.
+type unenforcedField struct {
+	// field is the path of the key in a profile file.
+	field string
+	set   func(p *Profile) bool
+}
+
+// unenforced lists them. A profile must not promise what nothing enforces, so [Profile.Validate] refuses a profile that
+// sets one. Whoever brings the enforcement removes the line.
+func unenforced() []unenforcedField {
+	return []unenforcedField{
+		{"filesystem.hide", func(p *Profile) bool { return len(p.Filesystem.Hide) > 0 }},
+		{"filesystem.workspace.mode", func(p *Profile) bool { return p.Filesystem.Workspace.mode() != WorkspaceDirect }},
+		{"filesystem.workspace.promote", func(p *Profile) bool { return p.Filesystem.Workspace.Promote != "" }},
+		{"filesystem.workspace.quota", func(p *Profile) bool { return p.Filesystem.Workspace.QuotaBytes != 0 }},
+		{"filesystem.workspace.paths", func(p *Profile) bool { return len(p.Filesystem.Workspace.Paths) > 0 }},
+		{"filesystem.workspace.background", func(p *Profile) bool { return p.Filesystem.Workspace.Background != "" }},
+		{"network.mode", func(p *Profile) bool { return p.Network.Mode == NetworkGateway }},
+		{"network.allow", func(p *Profile) bool { return len(p.Network.Allow) > 0 }},
+		{"network.deny", func(p *Profile) bool { return len(p.Network.Deny) > 0 }},
+		{"network.ruleSets", func(p *Profile) bool { return len(p.Network.RuleSets) > 0 }},
+		{"network.addresses", func(p *Profile) bool { return len(p.Network.Addresses) > 0 }},
+		{"network.dialFrom", func(p *Profile) bool { return p.Network.DialFrom != "" }},
+		{"network.credentials", func(p *Profile) bool { return len(p.Network.Credentials) > 0 }},
+		{"environment.allow", func(p *Profile) bool { return len(p.Environment.Allow) > 0 }},
+		{"environment.deny", func(p *Profile) bool { return len(p.Environment.Deny) > 0 }},
+		{"environment.set", func(p *Profile) bool { return len(p.Environment.Set) > 0 }},
+		{"limits.wallClock", func(p *Profile) bool { return p.Limits.WallClock != 0 }},
+		{"limits.cpuTime", func(p *Profile) bool { return p.Limits.CPUTime != 0 }},
+		{"limits.outputBytes", func(p *Profile) bool { return p.Limits.OutputBytes != 0 }},
+		{"limits.openFiles", func(p *Profile) bool { return p.Limits.OpenFiles != 0 }},
+		{"limits.egressBytes", func(p *Profile) bool { return p.Limits.EgressBytes != 0 }},
+		{"limits.layerBytes", func(p *Profile) bool { return p.Limits.LayerBytes != 0 }},
+		{"limits.layerInodes", func(p *Profile) bool { return p.Limits.LayerInodes != 0 }},
+		{"exec.transaction", func(p *Profile) bool { return p.Exec.Transaction != "" }},
+		{"exec.commit", func(p *Profile) bool { return p.Exec.Commit != "" }},
+		{"exec.wallClock", func(p *Profile) bool { return p.Exec.WallClock != 0 }},
+		{"trust", func(p *Profile) bool {
+			return p.Trust.UntrustedInput || p.Trust.Secrets || p.Trust.ExternalWrite || len(p.Trust.Waive) > 0
+		}},
+		{"evidence.mode", func(p *Profile) bool { return p.Evidence.Mode != "" }},
+		{"evidence.onFull", func(p *Profile) bool { return p.Evidence.OnFull != "" }},
+	}
+}
+
+func (p *Profile) validateEnforced() error {
+	for _, u := range unenforced() {
+		if u.set(p) {
+			return fmt.Errorf("%s: not enforced by this version, and a profile must not promise what nothing enforces", u.field)
+		}
+	}
+	return nil
+}
+
+func (w Workspace) mode() WorkspaceMode {
+	if w.Mode == "" {
+		return WorkspaceDirect
+	}
+	return w.Mode
+}

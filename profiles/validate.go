@@ -1,0 +1,225 @@
+package profiles
+
+import (
+	"errors"
+	"fmt"
+	"path"
+	"slices"
+	"strings"
+
+	"github.com/agentsafe/agentsafe/netns"
+)
+
+// Validate returns an error that begins with the path of the field which is wrong, as a profile file spells it.
+func (p *Profile) Validate() error {
+	if p.Name == "" {
+		return errors.New("name: is empty")
+	}
+	if p.Unrestricted {
+		return nil
+	}
+	for _, check := range []func() error{
+		p.validateCapabilities, p.validateSyscalls, p.validateFilesystem, p.validateNetwork, p.validateHost,
+		p.validateEnvironment, p.validateLimits, p.validateExec, p.validateEvidence, p.validateEnforced,
+	} {
+		if err := check(); err != nil {
+			return err
+		}
+	}
+	return oneOf("enforcement.landlock", p.Landlock, LandlockRequired, LandlockBestEffort, LandlockOff)
+}
+
+// oneOf accepts the listed words and the empty one, which is the field's default.
+func oneOf[T ~string](field string, got T, words ...T) error {
+	if got == "" || slices.Contains(words, got) {
+		return nil
+	}
+	return fmt.Errorf("%s: %q is not one of %v", field, string(got), words)
+}
+
+func first(errs ...error) error {
+	for _, err := range errs {
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (p *Profile) validateCapabilities() error {
+	for _, c := range p.Capabilities {
+		if !knownCapability(c) {
+			return fmt.Errorf("capabilities: %q is not a capability (want a name like CAP_CHOWN)", c)
+		}
+	}
+	return nil
+}
+
+func (p *Profile) validateSyscalls() error {
+	for _, k := range p.Syscalls.Packs {
+		if !slices.Contains(packs(), k) {
+			return fmt.Errorf("syscalls.packs: %q is not one of %v", k, packs())
+		}
+	}
+	for _, n := range slices.Concat(p.Syscalls.Allow, p.Syscalls.Deny) {
+		if !validSyscallName(n) {
+			return fmt.Errorf("syscalls: %q is not a syscall's name", n)
+		}
+	}
+	return nil
+}
+
+func (p *Profile) validateFilesystem() error {
+	f := &p.Filesystem
+	for _, set := range []struct {
+		field string
+		paths []string
+	}{{"read", f.Read}, {"execute", f.Execute}, {"write", f.Write}, {"workspace.paths", f.Workspace.Paths}} {
+		for _, unsafePath := range set.paths {
+			if err := validatePath(unsafePath); err != nil {
+				return fmt.Errorf("filesystem.%s: %w", set.field, err)
+			}
+		}
+	}
+	w := &f.Workspace
+	if w.QuotaBytes < 0 {
+		return errors.New("filesystem.workspace.quota: is negative")
+	}
+	return first(
+		oneOf("filesystem.workspace.mode", w.Mode, WorkspaceDirect, WorkspaceOverlay, WorkspaceReadonly),
+		oneOf("filesystem.workspace.promote", w.Promote, "manual"),
+		oneOf("filesystem.workspace.background", w.Background, "kill", "keep"),
+	)
+}
+
+func validatePath(unsafePath string) error {
+	rest := unsafePath
+	for _, v := range []string{"$HOME", "$WORKSPACE", "~"} {
+		if after, ok := strings.CutPrefix(rest, v); ok {
+			if after == "" {
+				return nil
+			}
+			rest = after
+			break
+		}
+	}
+	switch {
+	case rest == "" || rest[0] != '/':
+		return fmt.Errorf("path %q is not absolute and does not start with $HOME, ~ or $WORKSPACE", unsafePath)
+	case strings.ContainsAny(rest, "*?[$\x00"):
+		return fmt.Errorf("path %q has a pattern or a variable: a path covers all below it", unsafePath)
+	case path.Clean(rest) != rest:
+		return fmt.Errorf("path %q is not clean: write %q", unsafePath, strings.TrimSuffix(unsafePath, rest)+path.Clean(rest))
+	}
+	return nil
+}
+
+func (p *Profile) validateNetwork() error {
+	n := &p.Network
+	if err := oneOf("network.mode", n.Mode, NetworkNone, NetworkGateway, NetworkEngine, NetworkHost); err != nil {
+		return err
+	}
+	if len(n.AllowPrivate) > 0 {
+		if n.Mode == "" || n.Mode == NetworkNone || n.Mode == NetworkGateway {
+			return fmt.Errorf("network.allowPrivate: means nothing without the mode %s", NetworkEngine)
+		}
+		if err := (netns.Policy{Mode: netns.ModeEngine, AllowPrivate: n.AllowPrivate}).Validate(); err != nil {
+			return fmt.Errorf("network.allowPrivate: %w", err)
+		}
+	}
+	if n.Mode != NetworkGateway {
+		for _, f := range []struct {
+			field string
+			n     int
+		}{
+			{"allow", len(n.Allow)}, {"deny", len(n.Deny)}, {"ruleSets", len(n.RuleSets)}, {"addresses", len(n.Addresses)},
+			{"dialFrom", len(n.DialFrom)}, {"credentials", len(n.Credentials)},
+		} {
+			if f.n > 0 {
+				return fmt.Errorf("network.%s: means nothing without the mode %s", f.field, NetworkGateway)
+			}
+		}
+	}
+	return oneOf("network.dialFrom", n.DialFrom, "container", "host")
+}
+
+func (p *Profile) validateHost() error {
+	for _, n := range p.Host.Namespaces {
+		if !slices.Contains(hostNamespaces(), n) {
+			return fmt.Errorf("host.namespaces: %q is not one of %v", n, hostNamespaces())
+		}
+	}
+	for _, m := range p.Host.Mounts {
+		if !path.IsAbs(m) || path.Clean(m) != m {
+			return fmt.Errorf("host.mounts: %q is not an absolute, clean path", m)
+		}
+	}
+	for _, d := range p.Host.Devices {
+		if err := d.validate(); err != nil {
+			return fmt.Errorf("host.devices: %w", err)
+		}
+	}
+	return nil
+}
+
+func (p *Profile) validateEnvironment() error {
+	for _, set := range []struct {
+		field    string
+		patterns []string
+	}{{"allow", p.Environment.Allow}, {"deny", p.Environment.Deny}} {
+		for _, g := range set.patterns {
+			if _, err := path.Match(g, ""); err != nil || g == "" || strings.ContainsAny(g, "=/\x00") {
+				return fmt.Errorf("environment.%s: %q is not a pattern of a variable's name", set.field, g)
+			}
+		}
+	}
+	for name, value := range p.Environment.Set {
+		if name == "" || strings.ContainsAny(name, "=\x00") || strings.Contains(value, "\x00") {
+			return fmt.Errorf("environment.set: %q is not a variable's name, or has a value with a zero byte", name)
+		}
+	}
+	return nil
+}
+
+func (p *Profile) validateLimits() error {
+	l := &p.Limits
+	if !(l.CPUs >= 0 && l.CPUs <= 1<<16) { // not a number is neither
+		return errors.New("limits.cpus: out of range")
+	}
+	for _, n := range []struct {
+		field string
+		value int64
+	}{
+		{"memory", l.MemoryBytes}, {"pids", l.PIDs}, {"wallClock", int64(l.WallClock)}, {"cpuTime", int64(l.CPUTime)},
+		{"outputBytes", l.OutputBytes}, {"openFiles", l.OpenFiles}, {"egressBytes", l.EgressBytes},
+		{"layerBytes", l.LayerBytes}, {"layerInodes", l.LayerInodes},
+	} {
+		if n.value < 0 {
+			return fmt.Errorf("limits.%s: is negative", n.field)
+		}
+	}
+	return nil
+}
+
+func (p *Profile) validateExec() error {
+	if p.Exec.WallClock < 0 {
+		return errors.New("exec.wallClock: is negative")
+	}
+	if p.Exec.Commit != "" && p.Exec.Transaction == "" {
+		return errors.New("exec.commit: means nothing without exec.transaction")
+	}
+	return first(
+		oneOf("exec.transaction", p.Exec.Transaction, "auto"),
+		oneOf("exec.commit", p.Exec.Commit, "always", "success", "never"),
+	)
+}
+
+func (p *Profile) validateEvidence() error {
+	if p.Evidence.OnFull != "" && p.Evidence.Mode == "" {
+		return errors.New("evidence.onFull: means nothing without evidence.mode")
+	}
+	return first(
+		oneOf("evidence.mode", p.Evidence.Mode, "on"),
+		oneOf("evidence.onFull", p.Evidence.OnFull, "stop", "gap"),
+	)
+}
