@@ -13,7 +13,7 @@ import (
 // have no place here.
 func TestImports(t *testing.T) {
 	allowed := []string{
-		"crypto/sha256", "encoding/binary", "encoding/hex", "errors", "fmt", "maps", "net/netip", "path", "slices", "strconv",
+		"crypto/sha256", "encoding/binary", "encoding/hex", "errors", "fmt", "maps", "math", "net/netip", "path", "slices", "strconv",
 		"strings", "time", "unicode/utf8",
 		"github.com/opencontainers/runtime-spec/specs-go", "golang.org/x/sys/unix", "github.com/agentsafe/agentsafe/netns",
 	}

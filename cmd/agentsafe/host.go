@@ -18,9 +18,11 @@ func (a *app) runtime() (*container.Runtime, error) {
 		Root: a.root, SystemdCgroup: a.systemdCgroup, CacheDir: cacheDir, SeccompHelper: helperPath(),
 		Warn: a.log.warn,
 	}
-	var err error
-	if o.Profile, err = container.LoadProfile(a.profile); err != nil {
-		return nil, err
+	if a.profile != "" {
+		var err error
+		if o.Profile, err = container.LoadProfile(a.profile); err != nil {
+			return nil, err
+		}
 	}
 	return container.Open(o)
 }

@@ -97,7 +97,7 @@ func (a *app) dispatch(ctx context.Context, args []string) error {
 	fs.StringVar(&a.logPath, "log", "", "`file` for log lines (default: standard error, errors only)")
 	fs.StringVar(&a.logFormat, "log-format", "text", "text or json")
 	fs.StringVar(&a.rootless, "rootless", "auto", "true, false or auto")
-	fs.StringVar(&a.profile, "profile", "", "policy `name` for new containers (default agent)")
+	fs.StringVar(&a.profile, "profile", "", "policy `name` for new containers (default: the host's configuration, else agent)")
 	fs.BoolVar(&a.debug, "debug", false, "log more")
 	fs.BoolVar(&a.systemdCgroup, "systemd-cgroup", false, "let systemd make the cgroups")
 	criu := fs.String("criu", "", "ignored, for compatibility with runc")

@@ -52,7 +52,7 @@ func newRootCommand() *cobra.Command {
 	flags.StringVar(&p.state, "root", "/run/agentsafe", "directory of container `state`")
 	flags.StringVar(&p.runs, "run-dir", "/run/agentsafectl", "directory of `bundles` of running tasks")
 	flags.StringVar(&p.data, "data-dir", "/var/lib/agentsafe", "directory of caches, images and layers")
-	c.AddCommand(newRunCommand(&p), newDoctorCommand(&p), newProfileCommand())
+	c.AddCommand(newRunCommand(&p), newDoctorCommand(&p), newProfileCommand(), newConfigCommand())
 	return c
 }
 

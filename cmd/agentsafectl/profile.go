@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"path/filepath"
 	"strings"
 	"text/tabwriter"
 
@@ -70,19 +69,7 @@ func installProfile(p *profiles.Profile) error {
 	if err != nil {
 		return err
 	}
-	f, err := os.CreateTemp(container.ProfileDir, ".new-*")
-	if err != nil {
-		return err
-	}
-	_, err = f.Write(append(data, '\n'))
-	err = errors.Join(err, f.Chmod(0o644), f.Sync(), f.Close())
-	if err == nil {
-		err = os.Rename(f.Name(), filepath.Join(container.ProfileDir, p.Name+".json"))
-	}
-	if err != nil {
-		return errors.Join(err, os.Remove(f.Name()))
-	}
-	return nil
+	return replaceFile(container.ProfileDir, p.Name+".json", append(data, '\n'))
 }
 
 func listProfiles(c *cobra.Command) error {

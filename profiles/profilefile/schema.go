@@ -37,7 +37,7 @@ func document(p *profiles.Profile) section {
 			"workspace": section{
 				"mode":       scalar(&p.Filesystem.Workspace.Mode, word[profiles.WorkspaceMode]),
 				"promote":    text(&p.Filesystem.Workspace.Promote),
-				"quota":      scalar(&p.Filesystem.Workspace.QuotaBytes, parseBytes),
+				"quota":      scalar(&p.Filesystem.Workspace.QuotaBytes, profiles.ParseBytes),
 				"paths":      list(&p.Filesystem.Workspace.Paths, same),
 				"background": text(&p.Filesystem.Workspace.Background),
 			}.read,
@@ -58,7 +58,7 @@ func document(p *profiles.Profile) section {
 		"exec": section{
 			"transaction": text(&p.Exec.Transaction),
 			"commit":      text(&p.Exec.Commit),
-			"wallClock":   scalar(&p.Exec.WallClock, parseDuration),
+			"wallClock":   scalar(&p.Exec.WallClock, profiles.ParseDuration),
 		}.read,
 		"trust": section{
 			"untrustedInput": scalar(&p.Trust.UntrustedInput, parseBool),
@@ -101,15 +101,15 @@ func network(n *profiles.Network) section {
 
 func limits(l *profiles.Limits) section {
 	return section{
-		"memory":      scalar(&l.MemoryBytes, parseBytes),
+		"memory":      scalar(&l.MemoryBytes, profiles.ParseBytes),
 		"pids":        scalar(&l.PIDs, positive),
 		"cpus":        scalar(&l.CPUs, func(s string) (float64, error) { return strconv.ParseFloat(s, 64) }),
-		"wallClock":   scalar(&l.WallClock, parseDuration),
-		"cpuTime":     scalar(&l.CPUTime, parseDuration),
-		"outputBytes": scalar(&l.OutputBytes, parseBytes),
+		"wallClock":   scalar(&l.WallClock, profiles.ParseDuration),
+		"cpuTime":     scalar(&l.CPUTime, profiles.ParseDuration),
+		"outputBytes": scalar(&l.OutputBytes, profiles.ParseBytes),
 		"openFiles":   scalar(&l.OpenFiles, positive),
-		"egressBytes": scalar(&l.EgressBytes, parseBytes),
-		"layerBytes":  scalar(&l.LayerBytes, parseBytes),
+		"egressBytes": scalar(&l.EgressBytes, profiles.ParseBytes),
+		"layerBytes":  scalar(&l.LayerBytes, profiles.ParseBytes),
 		"layerInodes": scalar(&l.LayerInodes, positive),
 	}
 }

@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"strconv"
 	"strings"
-	"time"
 
 	"go.yaml.in/yaml/v3"
 
@@ -78,37 +77,8 @@ func positive(s string) (int64, error) {
 	return v, nil
 }
 
-// parseBytes reads a number of bytes with an optional binary unit.
-func parseBytes(s string) (int64, error) {
-	shift := 0
-	number := s
-	for _, u := range []struct {
-		suffix string
-		shift  int
-	}{{"KiB", 10}, {"MiB", 20}, {"GiB", 30}, {"TiB", 40}} {
-		if n, ok := strings.CutSuffix(s, u.suffix); ok {
-			number, shift = n, u.shift
-			break
-		}
-	}
-	v, err := strconv.ParseInt(strings.TrimSpace(number), 10, 64)
-	if err != nil || v <= 0 || v > (1<<62)>>shift {
-		return 0, fmt.Errorf("%q is not a size: want bytes, or a number with KiB, MiB, GiB or TiB", s)
-	}
-	return v << shift, nil
-}
-
 // word takes any text as a value of a type of words; Validate judges it.
 func word[T ~string](s string) (T, error) { return T(s), nil }
-
-// parseDuration reads 90s, 15m, 1h30m.
-func parseDuration(s string) (profiles.Duration, error) {
-	d, err := time.ParseDuration(s)
-	if err != nil || d <= 0 {
-		return 0, fmt.Errorf("%q is not a time span: want one like 90s, 15m or 1h30m", s)
-	}
-	return d, nil
-}
 
 func parseBool(s string) (bool, error) {
 	switch s {

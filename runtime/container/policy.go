@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"os"
 	"runtime"
+	"slices"
 	"strconv"
 
 	specs "github.com/opencontainers/runtime-spec/specs-go"
@@ -18,12 +19,9 @@ import (
 
 // judge gathers the facts of the host that a policy depends on, and compiles the policy.
 func (r *Runtime) judge(ctx context.Context, cr *creation) (*specs.Spec, *Policy, error) {
-	profile := r.opts.Profile
-	if profile == nil {
-		var err error
-		if profile, err = profiles.Builtin(profiles.DefaultName); err != nil {
-			return nil, nil, err
-		}
+	profile, config, asked, err := r.choose(cr.spec)
+	if err != nil {
+		return nil, nil, err
 	}
 	facts := profiles.HostFacts{
 		Arch:           runtime.GOARCH,
@@ -31,7 +29,7 @@ func (r *Runtime) judge(ctx context.Context, cr *creation) (*specs.Spec, *Policy
 		HostNamespaces: cr.ns.hostNamespaces(),
 		Mounts:         make([]profiles.MountFacts, len(cr.spec.Mounts)),
 
-		LandlockBestEffort: r.opts.LandlockBestEffort,
+		LandlockBestEffort: r.opts.LandlockBestEffort || config.Landlock == string(profiles.LandlockBestEffort),
 	}
 	for i, s := range cr.src {
 		if s != nil {
@@ -48,7 +46,7 @@ func (r *Runtime) judge(ctx context.Context, cr *creation) (*specs.Spec, *Policy
 	if err != nil {
 		return nil, nil, err
 	}
-	policy := &Policy{Profile: profile, Hash: plan.Hash(), Network: plan.Network, Notes: plan.Notes}
+	policy := &Policy{Profile: profile, Hash: plan.Hash(), Network: plan.Network, Notes: slices.Concat(asked, plan.Notes)}
 	for _, f := range plan.Seccomp {
 		filter, err := bpf.Load(ctx, f, r.opts.CacheDir, r.opts.SeccompHelper)
 		if err != nil {

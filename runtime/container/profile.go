@@ -5,12 +5,12 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 
-	"golang.org/x/sys/unix"
+	specs "github.com/opencontainers/runtime-spec/specs-go"
 
 	"github.com/agentsafe/agentsafe/profiles"
 )
@@ -18,13 +18,24 @@ import (
 // ProfileDir is where `agentsafectl profile install` puts the profiles that an administrator has written. They are
 // JSON there: the runtime is started for every operation of a container, and a YAML parser would cost each start more
 // than the profile.
-const ProfileDir = "/etc/agentsafe/profiles.d"
+const ProfileDir = ConfigDir + "/" + profilesName
+
+const profilesName = "profiles.d"
 
 const maxProfileBytes = 1 << 20
 
-// LoadProfile returns a built-in profile or one that is installed; "" is the default. A file that others than root
-// could have written is refused: it decides what a container may do.
+// LoadProfile returns a built-in profile or one that is installed; "" is the host's default, and a name may be one that
+// the host's configuration gives a profile to. A file that others than root could have written is refused: it decides
+// what a container may do.
 func LoadProfile(name string) (*profiles.Profile, error) {
+	c, err := readHostConfig(ConfigDir)
+	if err != nil {
+		return nil, err
+	}
+	return loadProfile(ConfigDir, c.handler(name))
+}
+
+func loadProfile(configDir, name string) (*profiles.Profile, error) {
 	if name == "" {
 		name = profiles.DefaultName
 	}
@@ -34,10 +45,11 @@ func LoadProfile(name string) (*profiles.Profile, error) {
 	if name[0] == '.' || strings.ContainsAny(name, "/\x00") {
 		return nil, fmt.Errorf("profile %q: not a name", name)
 	}
-	p, err := readProfile(filepath.Join(ProfileDir, name+".json"))
+	dir := filepath.Join(configDir, profilesName)
+	p, err := readProfile(filepath.Join(dir, name+".json"))
 	if errors.Is(err, os.ErrNotExist) {
 		_, unknown := profiles.Builtin(name)
-		return nil, fmt.Errorf("%w, nor installed in %s (agentsafectl profile install)", unknown, ProfileDir)
+		return nil, fmt.Errorf("%w, nor installed in %s (agentsafectl profile install)", unknown, dir)
 	}
 	if err != nil {
 		return nil, fmt.Errorf("profile %q: %w", name, err)
@@ -49,20 +61,7 @@ func LoadProfile(name string) (*profiles.Profile, error) {
 }
 
 func readProfile(path string) (*profiles.Profile, error) {
-	f, err := os.OpenFile(path, unix.O_RDONLY|unix.O_CLOEXEC|unix.O_NONBLOCK|unix.O_NOFOLLOW, 0)
-	if err != nil {
-		return nil, err
-	}
-	defer f.Close()
-	var st unix.Stat_t
-	if err := unix.Fstat(int(f.Fd()), &st); err != nil {
-		return nil, err
-	}
-	const othersWrite = 0o022
-	if st.Mode&unix.S_IFMT != unix.S_IFREG || st.Uid != 0 || st.Mode&othersWrite != 0 {
-		return nil, fmt.Errorf("%s is not a file that root alone can write", path)
-	}
-	data, err := io.ReadAll(io.LimitReader(f, maxProfileBytes))
+	data, err := readTrusted(path)
 	if err != nil {
 		return nil, err
 	}
@@ -73,4 +72,97 @@ func readProfile(path string) (*profiles.Profile, error) {
 		return nil, fmt.Errorf("%s: %w", path, err)
 	}
 	return &p, p.Validate()
+}
+
+// choose resolves the profile of a container: the one that the caller of the runtime named or the host's default, and
+// within that what annotations and variables of the spec ask for.
+func (r *Runtime) choose(spec *specs.Spec) (*profiles.Profile, *HostConfig, []profiles.Note, error) {
+	config, err := readHostConfig(r.opts.ConfigDir)
+	if err != nil {
+		return nil, nil, nil, err
+	}
+	p := r.opts.Profile
+	if p == nil {
+		if p, err = loadProfile(r.opts.ConfigDir, config.handler("")); err != nil {
+			return nil, nil, nil, err
+		}
+	}
+	var notes []profiles.Note
+	for _, ask := range profileRequests(spec) {
+		var more []profiles.Note
+		if ask.Key == profileKey {
+			p, more, err = r.selectProfile(p, config, ask)
+		} else {
+			p, more, err = profiles.Tighten(p, []profiles.Request{ask})
+		}
+		if err != nil {
+			return nil, nil, nil, err
+		}
+		notes = append(notes, more...)
+	}
+	return p, config, notes, nil
+}
+
+const profileKey = "profile"
+
+// selectProfile takes a profile that the spec names: one that grants no more than the present one or, by annotation
+// only, one that the administrator has released for that. A variable can be the image's, which never loosens.
+func (r *Runtime) selectProfile(p *profiles.Profile, config *HostConfig, ask profiles.Request) (*profiles.Profile, []profiles.Note, error) {
+	if ask.Value == p.Name {
+		return p, nil, nil
+	}
+	named, err := loadProfile(r.opts.ConfigDir, ask.Value)
+	if err != nil {
+		return nil, nil, fmt.Errorf("%s: %w", ask.Source, err)
+	}
+	annotation := strings.HasPrefix(ask.Source, fromAnnotation)
+	more := profiles.Excess(named, p)
+	if len(more) == 0 || annotation && slices.Contains(config.Selectable, ask.Value) {
+		return named, []profiles.Note{{Rule: "profile", Text: ask.Source + "=" + ask.Value, Routine: true}}, nil
+	}
+	allow := "the annotation " + profiles.ProfileAnnotation + ", if the administrator has made the profile selectable"
+	if annotation {
+		allow = fmt.Sprintf("`selectable = [%q]` in %s", ask.Value, filepath.Join(r.opts.ConfigDir, ConfigSource))
+	}
+	return nil, nil, &profiles.RefusedError{
+		What: ask.Source + "=" + ask.Value, Allow: allow,
+		Rule: fmt.Sprintf("it grants more than the profile %q that is in force: %s", p.Name, strings.Join(more, ", ")),
+	}
+}
+
+const fromAnnotation, fromVariable = "annotation ", "variable "
+
+// profileRequests collects what a spec asks for: annotations before variables, a profile's name before the rest, so that
+// the answer does not depend on the order of a map. Of variables only those count that are known: a task may have some of
+// its own that begin like ours.
+func profileRequests(spec *specs.Spec) []profiles.Request {
+	var out []profiles.Request
+	for key, value := range spec.Annotations {
+		if name, ok := strings.CutPrefix(key, profiles.AnnotationPrefix); ok {
+			out = append(out, profiles.Request{Key: name, Value: value, Source: fromAnnotation + key})
+		}
+	}
+	if spec.Process != nil {
+		for _, e := range spec.Process.Env {
+			rest, ok := strings.CutPrefix(e, "AGENTSAFE_")
+			if !ok {
+				continue
+			}
+			name, value, _ := strings.Cut(rest, "=")
+			key := strings.ToLower(strings.ReplaceAll(name, "_", "-"))
+			if key == profileKey || slices.Contains(profiles.RequestKeys(), key) {
+				out = append(out, profiles.Request{Key: key, Value: value, Source: fromVariable + "AGENTSAFE_" + name})
+			}
+		}
+	}
+	slices.SortStableFunc(out, func(a, b profiles.Request) int {
+		if (a.Key == profileKey) != (b.Key == profileKey) {
+			if a.Key == profileKey {
+				return -1
+			}
+			return 1
+		}
+		return strings.Compare(a.Source, b.Source)
+	})
+	return out
 }

@@ -23,8 +23,10 @@ type Options struct {
 	Root string
 	// SystemdCgroup lets systemd make the cgroups.
 	SystemdCgroup bool
-	// Profile is the policy for new containers; nil is the built-in profile agent.
+	// Profile is the policy for new containers; nil is the host's default. What a spec asks for can tighten it.
 	Profile *profiles.Profile
+	// ConfigDir is the directory of the host's configuration; "" is [ConfigDir].
+	ConfigDir string
 	// LandlockBestEffort is the administrator's choice to go on where the kernel can't enforce a profile's file rules.
 	LandlockBestEffort bool
 	// CacheDir holds compiled filters; SeccompHelper is the program that compiles them.
@@ -51,6 +53,9 @@ func Open(o Options) (*Runtime, error) {
 	root, err := os.OpenFile(o.Root, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
 	if err != nil {
 		return nil, fmt.Errorf("open root directory: %w", err)
+	}
+	if o.ConfigDir == "" {
+		o.ConfigDir = ConfigDir
 	}
 	if o.Warn == nil {
 		o.Warn = func(string) {}

@@ -1,0 +1,226 @@
+package profiles
+
+import (
+	"math/rand"
+	"net/netip"
+	"reflect"
+	"slices"
+	"testing"
+	"testing/quick"
+
+	specs "github.com/opencontainers/runtime-spec/specs-go"
+)
+
+// some returns a few of the words.
+func some[T any](r *rand.Rand, words ...T) []T {
+	var out []T
+	for _, w := range words {
+		if r.Intn(3) == 0 {
+			out = append(out, w)
+		}
+	}
+	return out
+}
+
+func one[T any](r *rand.Rand, words ...T) T { return words[r.Intn(len(words))] }
+
+// randomProfile makes a profile that Validate has nothing against but what is not enforced yet.
+func randomProfile(r *rand.Rand) *Profile {
+	tree := []string{"/", "/usr", "/usr/lib", "/usr/lib/x", "/usrx", "/tmp", "$HOME", "~/.cache", "$HOME/.cache/a", "$WORKSPACE"}
+	p := &Profile{
+		Name:         one(r, "a", "b", "c"),
+		Unrestricted: r.Intn(20) == 0,
+		Capabilities: some(r, "CAP_CHOWN", "CAP_KILL", "CAP_SETUID"),
+		Syscalls:     Syscalls{Packs: some(r, packs()...), Allow: some(r, "bpf", "mbind"), Deny: some(r, "bpf", "personality")},
+		Filesystem:   Filesystem{Read: some(r, tree...), Execute: some(r, tree...), Write: some(r, tree...), Hide: some(r, "/a", "**/.env")},
+		Host: Host{
+			Namespaces: some(r, specs.PIDNamespace, specs.IPCNamespace), Mounts: some(r, "/run", "/run/x", "/srv"), Sysctls: some(r, "a", "b"),
+			Devices: some(r, Device{"c", 10, 229, "rw"}, Device{"c", 10, anyNumber, "r"}, Device{"c", anyNumber, anyNumber, "w"}, Device{"b", 8, 0, "rwm"}),
+		},
+		Environment: Environment{
+			Allow: some(r, "A", "AB*", "ABC", "B", "*"), Deny: some(r, "A", "*_TOKEN"),
+			Set: one(r, nil, map[string]string{"X": "1"}, map[string]string{"X": "2", "Y": ""}),
+		},
+		Limits: Limits{
+			MemoryBytes: one(r, int64(0), 5, 7), PIDs: one(r, int64(0), 5, 7), CPUs: one(r, 0, 0.5, 2), WallClock: one(r, Duration(0), 3, 4),
+			CPUTime: one(r, Duration(0), 3), OutputBytes: one(r, int64(0), 3), OpenFiles: one(r, int64(0), 3), EgressBytes: one(r, int64(0), 9),
+			LayerBytes: one(r, int64(0), 9), LayerInodes: one(r, int64(0), 9),
+		},
+		Trust:    Trust{UntrustedInput: r.Intn(2) == 0, Secrets: r.Intn(2) == 0, ExternalWrite: r.Intn(2) == 0, Waive: some(r, "env:A", "env:B")},
+		Landlock: one(r, "", LandlockRequired, LandlockBestEffort, LandlockOff),
+	}
+	p.Filesystem.Workspace.Mode = one(r, "", WorkspaceDirect, WorkspaceOverlay, WorkspaceReadonly)
+	if p.Filesystem.Workspace.mode() != WorkspaceDirect {
+		w := &p.Filesystem.Workspace
+		w.Promote, w.Background, w.Paths = one(r, "", "manual"), one(r, "", "kill", "keep"), some(r, "/w", "/v")
+		w.QuotaBytes = one(r, int64(0), 5)
+	}
+	if p.Exec.Transaction = one(r, "", "auto"); p.Exec.Transaction != "" {
+		p.Exec.Commit = one(r, "", "always", "success", "never")
+	}
+	p.Exec.WallClock = one(r, Duration(0), 3)
+	if p.Evidence.Mode = one(r, "", "on"); p.Evidence.Mode != "" {
+		p.Evidence.OnFull = one(r, "", "stop", "gap")
+	}
+	private := []netip.Prefix{netip.MustParsePrefix("10.0.0.0/8"), netip.MustParsePrefix("10.1.0.0/16"), netip.MustParsePrefix("fd00::/8")}
+	n := &p.Network
+	switch n.Mode = one(r, "", NetworkNone, NetworkGateway, NetworkEngine, NetworkHost); n.Mode {
+	case NetworkEngine:
+		n.AllowPrivate = some(r, private...)
+	case NetworkGateway:
+		n.Allow = some(r, "*:443", "*.pypi.org:443", "files.pypi.org:443", "a.files.pypi.org", "*.pypi.org", "ssh://github.com", "10.0.0.0/8:443", "10.1.0.0/16:443", "GET http://x.org/a/")
+		n.RuleSets, n.Deny, n.Addresses = some(r, "python", "go"), some(r, "upload.pypi.org"), some(r, private...)
+		n.DialFrom = one(r, "", "container", "host")
+		n.Credentials = some(r, Credential{Name: "a", File: "/k", Destination: "d:443", Present: "bearer"}, Credential{Name: "b", File: "/k", Destination: "d:443", Present: "bearer"})
+	}
+	return p
+}
+
+// Generate is for testing/quick.
+func (*Profile) Generate(r *rand.Rand, _ int) reflect.Value { return reflect.ValueOf(randomProfile(r)) }
+
+func anonymous(p *Profile) *Profile {
+	out := clone(p)
+	out.Name, out.Extends, out.Description = "", "", ""
+	return out
+}
+
+func TestMeet_Laws(t *testing.T) {
+	same := func(a, b *Profile) bool { return reflect.DeepEqual(anonymous(a), anonymous(b)) }
+	for name, law := range map[string]any{
+		"commutative": func(a, b *Profile) bool {
+			return same(Meet(a, b), Meet(b, a)) && Meet(a, b).Name == Meet(b, a).Name || a.Name != b.Name && equal(a, b)
+		},
+		"associative": func(a, b, c *Profile) bool { return same(Meet(Meet(a, b), c), Meet(a, Meet(b, c))) },
+		"idempotent": func(a *Profile) bool {
+			return equal(Meet(a, a), a) && same(Meet(Meet(a, a), a), Meet(a, a)) && Meet(a, a).Name == a.Name
+		},
+		"below both": func(a, b *Profile) bool { return LessOrEqual(Meet(a, b), a) && LessOrEqual(Meet(a, b), b) },
+		"the largest below both": func(a, b, c *Profile) bool {
+			below := Meet(Meet(a, b), c) // something that is below both
+			return LessOrEqual(below, Meet(a, b)) && (!LessOrEqual(c, a) || !LessOrEqual(c, b) || LessOrEqual(c, Meet(a, b)))
+		},
+		"what is below is its own meet": func(a, b *Profile) bool { return LessOrEqual(a, b) == equal(Meet(a, b), a) },
+		"transitive":                    func(a, b, c *Profile) bool { return !LessOrEqual(a, b) || !LessOrEqual(b, c) || LessOrEqual(a, c) },
+		"reflexive":                     func(a *Profile) bool { return LessOrEqual(a, a) },
+		"the input stays": func(seed int64) bool {
+			a, b := randomProfile(rand.New(rand.NewSource(seed))), randomProfile(rand.New(rand.NewSource(seed+1)))
+			Meet(a, b)
+			return reflect.DeepEqual(a, randomProfile(rand.New(rand.NewSource(seed)))) && reflect.DeepEqual(b, randomProfile(rand.New(rand.NewSource(seed+1))))
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			if err := quick.Check(law, &quick.Config{MaxCount: 400}); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+}
+
+func equal(a, b *Profile) bool { return LessOrEqual(a, b) && LessOrEqual(b, a) }
+
+// Random profiles are seldom comparable. Here each dimension is changed alone, so that both answers occur in each.
+func TestLessOrEqual_EachDimension(t *testing.T) {
+	seen := map[string][2]int{}
+	r := rand.New(rand.NewSource(1))
+	for range 2000 {
+		a, b := randomProfile(r), randomProfile(r)
+		a.Unrestricted, b.Unrestricted = false, false
+		for _, d := range dimensions() {
+			count := seen[d.name]
+			var out Profile
+			d.meet(a, b, &out)
+			if d.within(a, b) {
+				count[0]++
+			} else {
+				count[1]++
+			}
+			seen[d.name] = count
+		}
+	}
+	for name, count := range seen {
+		if count[0] == 0 || count[1] == 0 {
+			t.Errorf("%s: %d times within, %d times not", name, count[0], count[1])
+		}
+	}
+	if len(seen) != len(dimensions()) {
+		t.Error("two dimensions have one name")
+	}
+}
+
+// Every field of a profile belongs to a dimension: a change of the field alone makes two profiles differ in the order.
+func TestLessOrEqual_EveryField(t *testing.T) {
+	var full Profile
+	fill(t, reflect.ValueOf(&full).Elem(), new(int64))
+	free := []string{"Name", "Extends", "Description", "Environment.Set", "Filesystem.Workspace.Promote", "Network.DialFrom"}
+	var visit func(path string, v reflect.Value, base func() (*Profile, reflect.Value))
+	visit = func(path string, v reflect.Value, base func() (*Profile, reflect.Value)) {
+		if v.Kind() == reflect.Struct {
+			for i := range v.NumField() {
+				name := v.Type().Field(i).Name
+				if path != "" {
+					name = path + "." + name
+				}
+				visit(name, v.Field(i), func() (*Profile, reflect.Value) {
+					p, parent := base()
+					return p, parent.Field(i)
+				})
+			}
+			return
+		}
+		if slices.Contains(free, path) {
+			return
+		}
+		// A context in which all fields mean something.
+		a, _ := base()
+		b, field := base()
+		field.Set(v)
+		switch path {
+		case "Filesystem.Workspace.Mode":
+			field.SetString(string(WorkspaceReadonly))
+		case "Filesystem.Workspace.Background":
+			field.SetString("keep")
+		case "Network.Mode":
+			field.SetString(string(NetworkHost))
+		case "Network.AllowPrivate":
+			a.Network.Mode, b.Network.Mode = NetworkEngine, NetworkEngine
+		case "Exec.Transaction":
+			field.SetString("")
+		case "Exec.Commit":
+			field.SetString("never")
+		case "Evidence.Mode":
+			field.SetString("")
+		case "Evidence.OnFull":
+			field.SetString("gap")
+		case "Landlock":
+			field.SetString(string(LandlockOff))
+		}
+		if equal(a, b) {
+			t.Errorf("%s: a change of it does not change the order", path)
+		}
+	}
+	visit("", reflect.ValueOf(full), func() (*Profile, reflect.Value) {
+		p := &Profile{Name: "x", Network: Network{Mode: NetworkGateway}}
+		p.Filesystem.Workspace = Workspace{Mode: WorkspaceOverlay, Paths: []string{"/w"}}
+		p.Exec.Transaction, p.Evidence.Mode = "auto", "on"
+		return p, reflect.ValueOf(p).Elem()
+	})
+}
+
+func TestExcess(t *testing.T) {
+	a, b := agent(), agent()
+	if got := Excess(a, b); got != nil {
+		t.Error(got)
+	}
+	b.Filesystem.Write = []string{"/tmp"}
+	b.Limits.PIDs = 10
+	if got, want := Excess(a, b), []string{"filesystem.write", "limits.pids"}; !slices.Equal(got, want) {
+		t.Errorf("got %v, want %v", got, want)
+	}
+	if got := Excess(b, a); got != nil {
+		t.Error(got)
+	}
+	if none := builtin(t, NameNone); !LessOrEqual(a, none) || LessOrEqual(none, a) {
+		t.Error("none is not above agent")
+	}
+}

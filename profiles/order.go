@@ -1,0 +1,189 @@
+package profiles
+
+import (
+	"net/netip"
+	"path"
+	"slices"
+	"strings"
+)
+
+// A grant is a set of things, written as a list of elements that each stand for themselves and all that they cover: a
+// path and what is below it, a prefix and its addresses, a rule and the names that it matches. "Covers" is a partial
+// order in which two elements have at most one largest element below both. So what two lists have in common is the
+// list of what their elements have in common, pair by pair, and lists form a lattice.
+
+// elements is the order of one kind of element.
+type elements[T any] struct {
+	// covers reports whether all of b is in a.
+	covers func(a, b T) bool
+	// common returns the largest element that both cover.
+	common func(a, b T) (T, bool)
+	// compare orders elements for canonical lists.
+	compare func(a, b T) int
+}
+
+// canonical returns the list sorted, without what others in it cover.
+func (e elements[T]) canonical(list []T) []T {
+	var out []T
+	for i, a := range list {
+		covered := false
+		for k, b := range list {
+			// Of two that are equal the first stays.
+			if k != i && e.covers(b, a) && (!e.covers(a, b) || k < i) {
+				covered = true
+				break
+			}
+		}
+		if !covered {
+			out = append(out, a)
+		}
+	}
+	slices.SortFunc(out, e.compare)
+	return out
+}
+
+// meet returns what both lists grant.
+func (e elements[T]) meet(a, b []T) []T {
+	var out []T
+	for _, x := range a {
+		for _, y := range b {
+			if c, ok := e.common(x, y); ok {
+				out = append(out, c)
+			}
+		}
+	}
+	return e.canonical(out)
+}
+
+// within reports whether b grants all that a grants.
+func (e elements[T]) within(a, b []T) bool {
+	for _, x := range a {
+		if !slices.ContainsFunc(b, func(y T) bool { return e.covers(y, x) }) {
+			return false
+		}
+	}
+	return true
+}
+
+// treeOf is the order of elements of which two have nothing in common unless one covers the other.
+func treeOf[T any](covers func(a, b T) bool, compare func(a, b T) int) elements[T] {
+	return elements[T]{
+		covers: covers, compare: compare,
+		common: func(a, b T) (T, bool) {
+			if covers(a, b) {
+				return b, true
+			}
+			return a, covers(b, a)
+		},
+	}
+}
+
+// words are elements that cover themselves alone.
+func words[T ~string]() elements[T] {
+	return treeOf(func(a, b T) bool { return a == b }, func(a, b T) int { return strings.Compare(string(a), string(b)) })
+}
+
+// paths are covered by the paths above them. A variable is a root of its own, since nobody knows where it leads; "/"
+// covers it all the same.
+func paths() elements[string] {
+	return treeOf(func(a, b string) bool { return a == "/" || within(spellHome(a), spellHome(b)) }, func(a, b string) int {
+		return strings.Compare(spellHome(a), spellHome(b))
+	})
+}
+
+func spellHome(p string) string {
+	if rest, ok := strings.CutPrefix(p, "~"); ok {
+		return "$HOME" + rest
+	}
+	return p
+}
+
+// addresses are prefixes.
+func addresses() elements[netip.Prefix] {
+	return treeOf(func(a, b netip.Prefix) bool { return a.Bits() <= b.Bits() && a.Contains(b.Addr()) }, comparePrefixes)
+}
+
+func comparePrefixes(a, b netip.Prefix) int {
+	if c := a.Addr().Compare(b.Addr()); c != 0 {
+		return c
+	}
+	return a.Bits() - b.Bits()
+}
+
+// variablePatterns are names of variables, or beginnings of such with a '*' behind.
+func variablePatterns() elements[string] {
+	return treeOf(func(a, b string) bool {
+		begin, ok := strings.CutSuffix(a, "*")
+		return a == b || ok && strings.HasPrefix(b, begin)
+	}, strings.Compare)
+}
+
+// devices differ in three ways, so they have something in common if they have in each.
+func devices() elements[Device] {
+	number := func(a, b int64) (int64, bool) {
+		if a == anyNumber || a == b {
+			return b, true
+		}
+		return a, b == anyNumber
+	}
+	return elements[Device]{
+		covers:  Device.covers,
+		compare: func(a, b Device) int { return strings.Compare(a.String(), b.String()) },
+		common: func(a, b Device) (Device, bool) {
+			major, ok := number(a.Major, b.Major)
+			minor, ok2 := number(a.Minor, b.Minor)
+			access := ""
+			for _, c := range "rwm" {
+				if strings.ContainsRune(a.Access, c) && strings.ContainsRune(b.Access, c) {
+					access += string(c)
+				}
+			}
+			return Device{Type: a.Type, Major: major, Minor: minor, Access: access}, ok && ok2 && a.Type == b.Type && access != ""
+		},
+	}
+}
+
+// egressRule is a rule of the gateway, taken apart: "GET ssh://*.example.org:22".
+type egressRule struct{ scheme, target, ports string }
+
+func splitRule(text string) egressRule {
+	var r egressRule
+	r.target = text
+	if scheme, after, ok := strings.Cut(text, "://"); ok {
+		r.scheme, r.target = scheme, after
+	}
+	if i := strings.LastIndexByte(r.target, ':'); i >= 0 && strings.Trim(r.target[i+1:], "0123456789,-") == "" {
+		r.target, r.ports = r.target[:i], r.target[i+1:]
+	}
+	return r
+}
+
+// coversTarget reports whether a name or range of addresses is covered by another.
+func coversTarget(a, b string) bool {
+	if a == b || a == "*" {
+		return true
+	}
+	if suffix, ok := strings.CutPrefix(a, "*"); ok {
+		return !strings.Contains(b, "/") && strings.HasSuffix(b, suffix)
+	}
+	x, errX := netip.ParsePrefix(a)
+	y, errY := netip.ParsePrefix(b)
+	return errX == nil && errY == nil && addresses().covers(x, y)
+}
+
+// egressRules cover each other by their targets. A scheme or ports that one of them has and the other has not make them
+// different: what a rule without them means is the gateway's to say.
+func egressRules() elements[string] {
+	return treeOf(func(a, b string) bool {
+		x, y := splitRule(a), splitRule(b)
+		return a == b || x.scheme == y.scheme && x.ports == y.ports && coversTarget(x.target, y.target)
+	}, strings.Compare)
+}
+
+// matchAny reports whether a name matches one of the patterns of path.Match.
+func matchAny(patterns []string, name string) bool {
+	return slices.ContainsFunc(patterns, func(p string) bool {
+		ok, err := path.Match(p, name)
+		return ok && err == nil
+	})
+}

@@ -1,0 +1,146 @@
+package container
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/agentsafe/agentsafe/profiles"
+)
+
+// ConfigDir holds what the host's administrator has decided. The administrator writes config.toml and has it checked
+// and compiled to config.json by `agentsafectl config apply`: the runtime is started for every operation of a container,
+// and a TOML parser would cost each start more than the configuration.
+const (
+	ConfigDir      = "/etc/agentsafe"
+	ConfigSource   = "config.toml"
+	ConfigCompiled = "config.json"
+)
+
+// HostConfig is the host's configuration, as config.json has it.
+type HostConfig struct {
+	// Default is the profile of containers for which nobody chose one; "" is agent.
+	Default string `json:"default,omitempty"`
+	// Selectable are profiles that annotations may name although they grant more than the one in force.
+	Selectable []string `json:"selectable,omitempty"`
+	// Handlers are further names of profiles: of an engine's runtime, of a shim's link.
+	Handlers []Handler `json:"handlers,omitempty"`
+	// Landlock is "best-effort" or "" (required).
+	Landlock string `json:"landlock,omitempty"`
+	// Source is what config.toml was when it was compiled: its size and the time of its last change.
+	Source ConfigStamp `json:"source"`
+}
+
+// Handler gives a profile to a name.
+type Handler struct {
+	Name    string `json:"name"`
+	Profile string `json:"profile"`
+}
+
+// ConfigStamp tells one version of config.toml from the next.
+type ConfigStamp struct {
+	Bytes   int64 `json:"bytes"`
+	MtimeNS int64 `json:"mtimeNs"`
+}
+
+// Check returns an error that names the key which is wrong: a profile that there is not, or one that can't be used.
+func (c *HostConfig) Check(dir string) error {
+	seen := map[string]bool{}
+	for _, h := range c.Handlers {
+		if h.Name == "" || h.Profile == "" || seen[h.Name] {
+			return fmt.Errorf("handlers.%s: want one profile for each name", h.Name)
+		}
+		seen[h.Name] = true
+		if _, err := loadProfile(dir, h.Profile); err != nil {
+			return fmt.Errorf("handlers.%s.profile: %w", h.Name, err)
+		}
+	}
+	if _, err := loadProfile(dir, c.handler("")); err != nil {
+		return fmt.Errorf("default: %w", err)
+	}
+	for _, name := range c.Selectable {
+		if _, err := loadProfile(dir, name); err != nil {
+			return fmt.Errorf("selectable: %w", err)
+		}
+	}
+	switch profiles.LandlockMode(c.Landlock) {
+	case "", profiles.LandlockRequired, profiles.LandlockBestEffort:
+		return nil
+	case profiles.LandlockOff:
+	}
+	return fmt.Errorf("landlock: %q is neither %q nor %q", c.Landlock, profiles.LandlockRequired, profiles.LandlockBestEffort)
+}
+
+// handler returns the profile of a name, which is the name itself unless the configuration says otherwise.
+func (c *HostConfig) handler(name string) string {
+	if name == "" {
+		name = c.Default
+	}
+	for _, h := range c.Handlers {
+		if h.Name == name {
+			return h.Profile
+		}
+	}
+	return name
+}
+
+// StampConfig returns the stamp of dir's config.toml; the zero stamp if there is none.
+func StampConfig(dir string) (ConfigStamp, error) {
+	var st unix.Stat_t
+	err := unix.Stat(filepath.Join(dir, ConfigSource), &st)
+	if errors.Is(err, unix.ENOENT) {
+		return ConfigStamp{}, nil
+	}
+	if err != nil {
+		return ConfigStamp{}, fmt.Errorf("read configuration of the host: %s: %w", ConfigSource, err)
+	}
+	return ConfigStamp{st.Size, st.Mtim.Nano()}, nil
+}
+
+// readHostConfig reads config.json. A config.toml that was changed and not compiled is an error: an administrator who
+// tightened it must not believe that it holds.
+func readHostConfig(dir string) (*HostConfig, error) {
+	stamp, err := StampConfig(dir)
+	if err != nil {
+		return nil, err
+	}
+	c := &HostConfig{}
+	data, err := readTrusted(filepath.Join(dir, ConfigCompiled))
+	switch {
+	case errors.Is(err, os.ErrNotExist):
+	case err != nil:
+		return nil, fmt.Errorf("read configuration of the host: %w", err)
+	default:
+		if err := json.Unmarshal(data, c); err != nil {
+			return nil, fmt.Errorf("read configuration of the host: %s: %w", filepath.Join(dir, ConfigCompiled), err)
+		}
+	}
+	if c.Source != stamp {
+		return nil, fmt.Errorf("read configuration of the host: %s is not what was applied: run `agentsafectl config apply`", filepath.Join(dir, ConfigSource))
+	}
+	return c, nil
+}
+
+// readTrusted reads a file that decides what containers may do. One that others than root could have written is refused.
+func readTrusted(path string) ([]byte, error) {
+	fd, err := unix.Open(path, unix.O_RDONLY|unix.O_CLOEXEC|unix.O_NONBLOCK|unix.O_NOFOLLOW, 0)
+	if err != nil {
+		return nil, &os.PathError{Op: "open", Path: path, Err: err}
+	}
+	f := os.NewFile(uintptr(fd), path)
+	defer f.Close()
+	var st unix.Stat_t
+	if err := unix.Fstat(fd, &st); err != nil {
+		return nil, &os.PathError{Op: "stat", Path: path, Err: err}
+	}
+	const othersWrite = 0o022
+	if st.Mode&unix.S_IFMT != unix.S_IFREG || st.Uid != 0 || st.Mode&othersWrite != 0 {
+		return nil, fmt.Errorf("%s is not a file that root alone can write", path)
+	}
+	return io.ReadAll(io.LimitReader(f, maxProfileBytes))
+}

@@ -1,0 +1,179 @@
+package container
+
+import (
+	"encoding/json"
+	"errors"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	specs "github.com/opencontainers/runtime-spec/specs-go"
+
+	"github.com/agentsafe/agentsafe/profiles"
+)
+
+// configDir is a host's configuration with the profiles tight (below agent) and loose (above it).
+func configDir(t *testing.T, c *HostConfig) string {
+	t.Helper()
+	if os.Geteuid() != 0 {
+		t.Skip("probe root: files of the configuration belong to root")
+	}
+	dir := t.TempDir()
+	for name, change := range map[string]func(*profiles.Profile){
+		"tight": func(p *profiles.Profile) { p.Network = profiles.Network{} },
+		"loose": func(p *profiles.Profile) { p.Syscalls.Packs = []profiles.Pack{profiles.PackDebug} },
+	} {
+		p, err := profiles.Builtin(profiles.NameAgent)
+		if err != nil {
+			t.Fatal(err)
+		}
+		change(p)
+		p.Name = name
+		writeJSON(t, filepath.Join(dir, profilesName, name+".json"), p)
+	}
+	if c != nil {
+		writeJSON(t, filepath.Join(dir, ConfigCompiled), c)
+	}
+	return dir
+}
+
+func writeJSON(t *testing.T, path string, v any) {
+	t.Helper()
+	data, err := json.Marshal(v)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := errors.Join(os.MkdirAll(filepath.Dir(path), 0o755), os.WriteFile(path, data, 0o644)); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func TestChoose(t *testing.T) {
+	selectable := &HostConfig{Default: "ci", Selectable: []string{"loose"}, Handlers: []Handler{{Name: "ci", Profile: "tight"}}}
+	for _, c := range []struct {
+		name        string
+		config      *HostConfig
+		annotations map[string]string
+		env         []string
+		want        string // the profile, or the beginning of the error
+	}{
+		{"nothing", nil, nil, nil, "agent"},
+		{"the host's default by a handler", selectable, nil, nil, "tight"},
+		{"tighter by annotation", nil, map[string]string{"agentsafe.dev/profile": "tight"}, nil, "tight"},
+		{"tighter by variable", nil, nil, []string{"AGENTSAFE_PROFILE=tight"}, "tight"},
+		{"looser by annotation", nil, map[string]string{"agentsafe.dev/profile": "loose"}, nil, `refused: annotation agentsafe.dev/profile=loose: it grants more than the profile "agent" that is in force: syscalls.packs`},
+		{"none by annotation", nil, map[string]string{"agentsafe.dev/profile": "none"}, nil, `refused: annotation agentsafe.dev/profile=none: it grants more than the profile "agent" that is in force: unrestricted`},
+		{"selectable by annotation", selectable, map[string]string{"agentsafe.dev/profile": "loose"}, nil, "loose"},
+		{"selectable by variable, which can be the image's", selectable, nil, []string{"AGENTSAFE_PROFILE=loose"}, "refused: variable AGENTSAFE_PROFILE=loose"},
+		{"a variable after an annotation", selectable, map[string]string{"agentsafe.dev/profile": "loose"}, []string{"AGENTSAFE_PROFILE=tight"}, "tight"},
+		{"unknown profile", nil, map[string]string{"agentsafe.dev/profile": "nowhere"}, nil, "annotation agentsafe.dev/profile: profile \"nowhere\": not built in"},
+		{"a path", nil, map[string]string{"agentsafe.dev/profile": "../../tmp/x"}, nil, "annotation agentsafe.dev/profile: profile \"../../tmp/x\": not a name"},
+		{"unknown annotation", nil, map[string]string{"agentsafe.dev/netwrok": "none"}, nil, "annotation agentsafe.dev/netwrok: not a key"},
+		{"unknown variable", nil, nil, []string{"AGENTSAFE_TEST=1", "AGENTSAFE=2"}, "agent"},
+		{"others' annotations", nil, map[string]string{"org.example/network": "off"}, nil, "agent"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			r := &Runtime{opts: Options{ConfigDir: configDir(t, c.config)}}
+			p, _, _, err := r.choose(&specs.Spec{Annotations: c.annotations, Process: &specs.Process{Env: c.env}})
+			got := ""
+			if err != nil {
+				got = err.Error()
+			} else {
+				got = p.Name
+			}
+			if !strings.HasPrefix(got, c.want) || err == nil && got != c.want {
+				t.Errorf("\n got %s\nwant %s", got, c.want)
+			}
+		})
+	}
+}
+
+func TestChoose_Tightens(t *testing.T) {
+	r := &Runtime{opts: Options{ConfigDir: configDir(t, nil)}}
+	p, _, notes, err := r.choose(&specs.Spec{
+		Annotations: map[string]string{"agentsafe.dev/memory": "1GiB", "agentsafe.dev/network": "none"},
+		Process:     &specs.Process{Env: []string{"AGENTSAFE_MEMORY=2GiB", "AGENTSAFE_DROP_CAPABILITIES=all"}},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if p.Limits.MemoryBytes != 1<<30 || p.Network.Mode != profiles.NetworkNone || len(p.Capabilities) != 0 {
+		t.Errorf("%+v", p)
+	}
+	if len(notes) != 4 {
+		t.Error(notes)
+	}
+}
+
+// A changed config.toml that was not applied must not be taken for one that holds.
+func TestReadHostConfig_Stale(t *testing.T) {
+	dir := configDir(t, nil)
+	source := filepath.Join(dir, ConfigSource)
+	if err := os.WriteFile(source, []byte("default = \"tight\"\n"), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := readHostConfig(dir); err == nil || !strings.Contains(err.Error(), "agentsafectl config apply") {
+		t.Errorf("never applied: %v", err)
+	}
+	stamp, err := StampConfig(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	writeJSON(t, filepath.Join(dir, ConfigCompiled), &HostConfig{Default: "tight", Source: stamp})
+	if c, err := readHostConfig(dir); err != nil || c.Default != "tight" {
+		t.Errorf("applied: %+v, %v", c, err)
+	}
+	if err := os.WriteFile(source, []byte("default = \"agent\" # longer\n"), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := readHostConfig(dir); err == nil {
+		t.Error("changed since")
+	}
+	if err := os.Remove(source); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := readHostConfig(dir); err == nil {
+		t.Error("removed since")
+	}
+}
+
+func TestReadHostConfig_OthersWrite(t *testing.T) {
+	dir := configDir(t, &HostConfig{Default: "none"})
+	if err := os.Chmod(filepath.Join(dir, ConfigCompiled), 0o664); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := readHostConfig(dir); err == nil || !strings.Contains(err.Error(), "root alone") {
+		t.Errorf("got %v", err)
+	}
+}
+
+func TestHostConfig_Check(t *testing.T) {
+	dir := configDir(t, nil)
+	for _, c := range []struct {
+		config HostConfig
+		want   string
+	}{
+		{HostConfig{Default: "tight", Selectable: []string{"loose"}, Handlers: []Handler{{"x", "none"}}, Landlock: "best-effort"}, ""},
+		{HostConfig{Default: "nowhere"}, "default: "},
+		{HostConfig{Selectable: []string{"nowhere"}}, "selectable: "},
+		{HostConfig{Handlers: []Handler{{"x", "nowhere"}}}, "handlers.x.profile: "},
+		{HostConfig{Landlock: "off"}, "landlock: "},
+	} {
+		err := c.config.Check(dir)
+		if c.want == "" && err != nil || c.want != "" && (err == nil || !strings.HasPrefix(err.Error(), c.want)) {
+			t.Errorf("%+v: %v", c.config, err)
+		}
+	}
+}
+
+// BenchmarkChoose is what a host without a configuration pays for each create.
+func BenchmarkChoose(b *testing.B) {
+	r := &Runtime{opts: Options{ConfigDir: b.TempDir()}}
+	spec := &specs.Spec{Process: &specs.Process{Env: []string{"PATH=/usr/bin", "HOME=/root"}}}
+	for b.Loop() {
+		if _, _, _, err := r.choose(spec); err != nil {
+			b.Fatal(err)
+		}
+	}
+}
