@@ -1,0 +1,52 @@
+// Package layer keeps what tasks change in their workspaces apart from the host's folders: overlay layers, transactions
+// on top of them, undo, and promotion to the host.
+//
+// Data in: host folders, and upper directories that hostile tasks have filled. Data out: detached mounts that a
+// container's first process attaches, lists of changes, changed views, and, when somebody says so, changed host folders.
+// All of a container's layers lie in one directory of mode 0700 below /var/lib/agentsafe/layers; its flock serialises
+// whoever works on them, and layer.json in it is the truth.
+//
+// # One live view, transactions above it
+//
+// A workspace is one overlay for the whole life of its container: lower is the host's folder, upper the layer. Init,
+// terminals and health checks work on it. A transaction is a second overlay whose lower is that live view; its upper is
+// the exact diff of one exec. When the exec has ended, the diff is compared with the view (nothing is overwritten that
+// others have changed), what it replaces is kept in a directory of the same format, and it is applied through the view's
+// own mount, file by file, by rename. Undo applies what was kept, redo the diff.
+//
+// The other construction was tried: transactions sealed as immutable layers, each exec on a flat list of lowers, and the
+// view of the container switched to a new overlay at each commit, in constant time. Measured and seen on Linux 6.18:
+//
+//	                                  live view (chosen)      flat, view switched
+//	edits of an exec reach a server   yes, with inotify       not through its working directory or watches
+//	database open in the base         one mount, one inode    opens the next file by path on another mount: two
+//	                                                          inodes of one file, and corruption
+//	terminal in a subdirectory        sees commits            stays on the old view
+//	write to a file below, seen       at once                 the old bytes, once they were looked up
+//	kernel log                        silent                  a warning for each exec, while the base is mounted
+//	work: git status, unpack, rm      1.03 - 1.1 of one       1.0 - 1.05 of one overlay (CPU time)
+//	commit                            the cost of the bytes   constant
+//	undo                              the cost of the bytes   constant, then another switch of the view
+//	stacking                          two overlays            one
+//
+// A commit that costs its bytes is what a transaction may cost; a database that breaks is not. So the view stays.
+//
+// Neither construction shares locks or unix sockets between an exec and the base: an overlay has inodes of its own.
+// Renaming a directory that lies below answers EXDEV, as on every Docker image; mv copies then.
+//
+// # After a crash
+//
+// An operation that changes a view notes itself in layer.json before its first step and after its last. Applying can be
+// repeated, because what is done already is no difference any more; whoever opens the layers next completes it. The
+// overlays are volatile: fsync(2) in a layer does not reach the disk, so that after a power failure [State.Torn] says
+// that the layer may lack its last seconds. The host's folder is never concerned.
+//
+// # Refusals
+//
+// Folders with mounts beneath them (an overlay does not show them) and folders that overlayfs can't take are refused
+// before the container starts. A layer that was tampered with (see package tree) makes its transaction refused, and is
+// kept for a look at it. A folder that was replaced since the task began is not written to.
+//
+// Minimum kernel: 5.15. From 6.15 on a transaction's lower is a detached mount; before, the caller attaches it in a
+// mount namespace of its own.
+package layer

@@ -1,0 +1,312 @@
+package layer
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/agentsafe/agentsafe/fs/layer/tree"
+)
+
+// DefaultDir is where layers live.
+const DefaultDir = "/var/lib/agentsafe/layers"
+
+// DefaultExpiry is how long layers stay after their container is gone.
+const DefaultExpiry = 24 * time.Hour
+
+// ErrNotExist says that there are no layers of that container.
+var ErrNotExist = errors.New("no layers of this container")
+
+// Layers are the layers of one container, open and locked. Close them.
+type Layers struct {
+	*State
+	path  string
+	dir   *os.File
+	views map[string]*os.File
+}
+
+// Create makes the directory of a container's layers below store (a path, which is made if it is missing), open and
+// locked. What an earlier container of the same id left is moved aside under a name with its time.
+func Create(store, id string) (*Layers, error) {
+	if err := checkID(id); err != nil {
+		return nil, err
+	}
+	if err := os.MkdirAll(store, 0o700); err != nil { //nolint:forbidigo // our own state, not a root file system
+		return nil, fmt.Errorf("make directory of layers: %w", err)
+	}
+	path := filepath.Join(store, id)
+	err := unix.Mkdir(path, 0o700)
+	if errors.Is(err, unix.EEXIST) {
+		if err = setAside(store, id); err == nil {
+			err = unix.Mkdir(path, 0o700)
+		}
+	}
+	if err != nil {
+		return nil, fmt.Errorf("make directory of layers of container %q: %w", id, err)
+	}
+	l, err := openDir(path)
+	if err != nil {
+		return nil, err
+	}
+	l.State = &State{Version: stateVersion, ID: id, Created: time.Now().UTC(), Boot: bootID()}
+	if err := l.makeDir("t"); err != nil {
+		l.Close()
+		return nil, err
+	}
+	return l, nil
+}
+
+// setAside renames the layers of a container that is gone, so that they can still be promoted until they expire.
+func setAside(store, id string) error {
+	old, err := Open(store, id)
+	if err != nil {
+		// Never completed, or not readable: nothing in it was ever shown to a container.
+		return os.RemoveAll(filepath.Join(store, id))
+	}
+	defer old.Close()
+	if old.alive() {
+		return fmt.Errorf("layers of container %q are in use: %w", id, unix.EBUSY)
+	}
+	if old.Ended.IsZero() {
+		old.Ended = time.Now().UTC()
+		if err := old.save(); err != nil {
+			return err
+		}
+	}
+	name := id + "@" + old.Created.Format("20060102T150405.000000000")
+	return unix.Rename(filepath.Join(store, id), filepath.Join(store, name))
+}
+
+func checkID(id string) error {
+	if id == "" || id == "." || id == ".." || strings.ContainsAny(id, "/\x00") || len(id) > 1024 {
+		return fmt.Errorf("container id %q: %w", id, unix.EINVAL)
+	}
+	return nil
+}
+
+// Open opens and locks the layers of a container, and completes what a crash interrupted. The error is ErrNotExist if
+// there are none.
+func Open(store, id string) (*Layers, error) {
+	if err := checkID(id); err != nil {
+		return nil, err
+	}
+	l, err := openDir(filepath.Join(store, id))
+	if err != nil {
+		return nil, err
+	}
+	if l.State, err = readState(l.dir); err != nil {
+		l.Close()
+		if errors.Is(err, fs.ErrNotExist) {
+			return nil, fmt.Errorf("container %q: %w", id, ErrNotExist)
+		}
+		return nil, fmt.Errorf("layers of container %q: %w", id, err)
+	}
+	if err := l.recover(); err != nil {
+		l.Close()
+		return nil, fmt.Errorf("complete interrupted %s in the layers of container %q: %w", l.Pending.Op, id, err)
+	}
+	return l, nil
+}
+
+func openDir(path string) (*Layers, error) {
+	dir, err := os.OpenFile(path, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, fmt.Errorf("container %q: %w", filepath.Base(path), ErrNotExist)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("open layers: %w", err)
+	}
+	for {
+		err := unix.Flock(int(dir.Fd()), unix.LOCK_EX)
+		if err == nil {
+			return &Layers{dir: dir, path: path}, nil
+		}
+		if !errors.Is(err, unix.EINTR) {
+			dir.Close()
+			return nil, fmt.Errorf("lock layers: %w", err)
+		}
+	}
+}
+
+// Close unlocks the layers.
+func (l *Layers) Close() {
+	for _, f := range l.views {
+		f.Close()
+	}
+	l.dir.Close()
+}
+
+func (l *Layers) save() error { return writeFile(l.dir, stateFile, l.State) }
+
+// makeDir makes a directory beneath the container's; it may exist.
+func (l *Layers) makeDir(name string) error {
+	err := unix.Mkdirat(int(l.dir.Fd()), name, 0o700)
+	if err != nil && !errors.Is(err, unix.EEXIST) {
+		return fmt.Errorf("make directory %s of layer: %w", name, err)
+	}
+	return nil
+}
+
+// open opens a directory beneath the container's. The caller owns it.
+func (l *Layers) open(name string) (*os.File, error) {
+	fd, err := unix.Openat(int(l.dir.Fd()), name, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return nil, fmt.Errorf("open %s of layer: %w", name, err)
+	}
+	return os.NewFile(uintptr(fd), name), nil
+}
+
+// Directories beneath the container's.
+func upperDir(w *Workspace) string                  { return w.Name + "/upper" }
+func workDir(w *Workspace) string                   { return w.Name + "/work" }
+func txDir(n int) string                            { return "t/" + strconv.Itoa(n) }
+func txUpper(n int, w *Workspace) string            { return txDir(n) + "/" + w.Name + "/upper" }
+func txWork(n int, w *Workspace) string             { return txDir(n) + "/" + w.Name + "/work" }
+func txUndo(n int, w *Workspace) string             { return txDir(n) + "/" + w.Name + "/undo" }
+func checkpointDir(name string) string              { return "c-" + name }
+func checkpointUpper(n string, w *Workspace) string { return checkpointDir(n) + "/" + w.Name }
+
+// Info is one line of List.
+type Info struct {
+	ID           string    `json:"id"`
+	Container    string    `json:"container"`
+	Created      time.Time `json:"created"`
+	Ended        time.Time `json:"ended,omitzero"`
+	Running      bool      `json:"running"`
+	Keep         bool      `json:"keep"`
+	Transactions int       `json:"transactions"`
+	Workspaces   []string  `json:"workspaces"`
+}
+
+// List returns the layers below store, oldest first.
+func List(store string) ([]Info, error) {
+	entries, err := os.ReadDir(store)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, fmt.Errorf("list layers: %w", err)
+	}
+	var out []Info
+	for _, e := range entries {
+		l := &Layers{path: filepath.Join(store, e.Name())}
+		if l.dir, err = os.Open(l.path); err != nil {
+			continue // removed meanwhile
+		}
+		l.State, err = readState(l.dir)
+		l.Close()
+		if err != nil {
+			continue // being made
+		}
+		info := Info{
+			ID: e.Name(), Container: l.ID, Created: l.Created, Ended: l.Ended, Running: l.alive(), Keep: l.Keep,
+			Transactions: len(l.Transactions),
+		}
+		for i := range l.Workspaces {
+			info.Workspaces = append(info.Workspaces, l.Workspaces[i].Source+" on "+l.Workspaces[i].Destination)
+		}
+		out = append(out, info)
+	}
+	slices.SortStableFunc(out, func(a, b Info) int { return a.Created.Compare(b.Created) })
+	return out, nil
+}
+
+// Expire removes the layers of containers that have been gone for longer than age and that nobody pinned. It returns
+// what it removed.
+func Expire(store string, age time.Duration) ([]string, error) {
+	list, err := List(store)
+	if err != nil {
+		return nil, err
+	}
+	var removed []string
+	for _, info := range list {
+		if info.Running || info.Keep || info.Ended.IsZero() || time.Since(info.Ended) < age {
+			continue
+		}
+		if err := Remove(store, info.ID); err != nil {
+			return removed, err
+		}
+		removed = append(removed, info.ID)
+	}
+	return removed, nil
+}
+
+// Remove removes the layers of a container that does not run.
+func Remove(store, id string) error {
+	if err := checkID(id); err != nil {
+		return err
+	}
+	path := filepath.Join(store, id)
+	l, err := openDir(path)
+	if err != nil {
+		return err
+	}
+	defer l.Close()
+	if l.State, err = readState(l.dir); err == nil && l.alive() {
+		return fmt.Errorf("container %q uses its layers: %w", id, unix.EBUSY)
+	}
+	// The state goes first: a removal that is interrupted leaves nothing that looks complete.
+	unix.Unlinkat(int(l.dir.Fd()), stateFile, 0) //nolint:errcheck // whatever is left goes with the rest
+	if err := tree.RemoveAll(tree.NewRoot(l.dir)); err != nil {
+		return fmt.Errorf("remove layers of container %q: %w", id, err)
+	}
+	if err := unix.Rmdir(path); err != nil && !errors.Is(err, unix.ENOENT) {
+		return fmt.Errorf("remove layers of container %q: %w", id, err)
+	}
+	return nil
+}
+
+// SetKeep pins or unpins the layers.
+func (l *Layers) SetKeep(keep bool) error {
+	l.Keep = keep
+	return l.save()
+}
+
+// End notes that the container is gone.
+func (l *Layers) End() error {
+	l.Ended, l.InitPID = time.Now().UTC(), 0
+	return l.save()
+}
+
+// alive reports whether the container's first process still exists.
+func (l *Layers) alive() bool {
+	return l.InitPID > 0 && !l.Torn() && sameProcess(l.InitPID, l.InitStart)
+}
+
+// bootID names the present run of the kernel.
+func bootID() string {
+	data, err := os.ReadFile("/proc/sys/kernel/random/boot_id")
+	if err != nil {
+		return ""
+	}
+	return strings.TrimSpace(string(data))
+}
+
+// Torn reports whether the machine went down while the container ran, so that the last seconds of its writes may be
+// missing: files of the layer may be short or empty.
+func (s *State) Torn() bool { return s.Ended.IsZero() && s.Boot != bootID() }
+
+// sameProcess reports whether pid is the process that started at the given tick, and not one that got its number.
+func sameProcess(pid int, start uint64) bool {
+	data, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/stat")
+	if err != nil {
+		return false
+	}
+	// The name in parentheses may hold anything.
+	_, rest, ok := strings.Cut(string(data[strings.LastIndexByte(string(data), ')')+1:]), " ")
+	fields := strings.Fields(rest)
+	const stateField, startField = 0, 19 // 3 and 22 of proc(5)
+	if !ok || len(fields) <= startField || fields[stateField] == "Z" || fields[stateField] == "X" {
+		return false
+	}
+	got, err := strconv.ParseUint(fields[startField], 10, 64)
+	return err == nil && got == start
+}

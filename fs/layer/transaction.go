@@ -1,0 +1,341 @@
+package layer
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"strings"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/agentsafe/agentsafe/fs/layer/tree"
+)
+
+// Commit rules of a profile; the empty one is CommitAlways.
+const (
+	CommitAlways  = "always"
+	CommitSuccess = "success"
+	CommitNever   = "never"
+)
+
+// Begin makes the layer of a new transaction and saves the state. Mount gives its views; Process notes who runs in them.
+func (l *Layers) Begin(command []string, rule string) (*Transaction, error) {
+	n := 1
+	if k := len(l.Transactions); k > 0 {
+		n = l.Transactions[k-1].N + 1
+	}
+	tx := Transaction{N: n, Command: command, Started: time.Now().UTC(), Status: StatusOpen, Commit: rule}
+	if err := l.makeTx(&tx); err != nil {
+		return nil, err
+	}
+	l.Transactions = append(l.Transactions, tx)
+	if err := l.save(); err != nil {
+		return nil, err
+	}
+	return &l.Transactions[len(l.Transactions)-1], nil
+}
+
+func (l *Layers) makeTx(tx *Transaction) error {
+	// Left by a crash before the state knew of it.
+	if err := l.removeDir(txDir(tx.N)); err != nil {
+		return err
+	}
+	if err := l.makeDir(txDir(tx.N)); err != nil {
+		return err
+	}
+	for i := range l.Workspaces {
+		w := &l.Workspaces[i]
+		for _, d := range []string{txDir(tx.N) + "/" + w.Name, txUpper(tx.N, w), txWork(tx.N, w)} {
+			if err := l.makeDir(d); err != nil {
+				return err
+			}
+		}
+		base, err := l.open(upperDir(w))
+		if err != nil {
+			return err
+		}
+		var st unix.Stat_t
+		err = unix.Fstat(int(base.Fd()), &st)
+		base.Close()
+		if err != nil {
+			return fmt.Errorf("stat layer: %w", err)
+		}
+		upper, err := l.open(txUpper(tx.N, w))
+		if err != nil {
+			return err
+		}
+		if err = likeDir(upper, &st); err == nil {
+			tx.Since, err = clock(upper)
+		}
+		upper.Close()
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (l *Layers) removeDir(name string) error {
+	f, err := l.open(name)
+	if errors.Is(err, unix.ENOENT) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	err = tree.RemoveAll(tree.NewRoot(f))
+	f.Close()
+	if err == nil {
+		err = unix.Unlinkat(int(l.dir.Fd()), name, unix.AT_REMOVEDIR)
+	}
+	if err != nil {
+		return fmt.Errorf("remove %s of layer: %w", name, err)
+	}
+	return nil
+}
+
+// Mount returns a transaction's view of one workspace as a detached mount, which the caller owns. base is the mount that
+// the container has; see rootfs.Overlay for where it must be.
+func (l *Layers) Mount(tx *Transaction, w *Workspace, base *os.File) (*os.File, error) {
+	f, err := l.overlay([]*os.File{base}, txUpper(tx.N, w), txWork(tx.N, w))
+	if err != nil {
+		return nil, fmt.Errorf("transaction on workspace %q: %w", w.Destination, err)
+	}
+	return f, nil
+}
+
+// Process notes the first process of a transaction and saves the state.
+func (l *Layers) Process(tx *Transaction, pid int, start uint64) error {
+	tx.PID, tx.PIDStart = pid, start
+	return l.save()
+}
+
+// Abandon removes a transaction whose process never ran.
+func (l *Layers) Abandon(n int) error {
+	if k := len(l.Transactions); k > 0 && l.Transactions[k-1].N == n {
+		l.Transactions = l.Transactions[:k-1]
+		if err := l.save(); err != nil {
+			return err
+		}
+	}
+	return l.removeDir(txDir(n))
+}
+
+// find returns a transaction by its number.
+func (l *Layers) find(n int) (*Transaction, error) {
+	for i := range l.Transactions {
+		if l.Transactions[i].N == n {
+			return &l.Transactions[i], nil
+		}
+	}
+	return nil, fmt.Errorf("container %q has no transaction %d", l.ID, n)
+}
+
+// Settle decides on every open transaction whose process has ended and which nobody has decided on: its exit status is
+// unknown then, so that one that commits on success alone is not committed.
+func (l *Layers) Settle() error {
+	for i := range l.Transactions {
+		tx := &l.Transactions[i]
+		if tx.Status != StatusOpen || sameProcess(tx.PID, tx.PIDStart) {
+			continue
+		}
+		if err := l.Finish(tx.N, nil); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// Finish decides on a transaction whose process has ended with a status, nil if nobody knows it: it is committed,
+// discarded by the profile's rule, or kept as a conflict. One that changed nothing leaves no trace but its line in the
+// log. A transaction that was decided on already is left alone.
+func (l *Layers) Finish(n int, exit *int) error {
+	tx, err := l.find(n)
+	if err != nil || tx.Status != StatusOpen {
+		return err
+	}
+	tx.Exit, tx.Ended = exit, time.Now().UTC()
+	commit := tx.Commit == "" || tx.Commit == CommitAlways || tx.Commit == CommitSuccess && exit != nil && *exit == 0
+	changes, err := l.measure(tx)
+	switch {
+	case refusal(err):
+		tx.Status, tx.Reason = StatusRefused, err.Error()
+		return l.save()
+	case err != nil:
+		return err
+	case !commit:
+		tx.Status = StatusDiscarded
+		return l.save()
+	case len(changes) == 0:
+		tx.Status = StatusCommitted
+		if err := l.save(); err != nil {
+			return err
+		}
+		return l.removeDir(txDir(n))
+	}
+	if tx.Conflicts, err = l.conflicts(tx, changes); err != nil {
+		return err
+	}
+	if len(tx.Conflicts) > 0 {
+		tx.Status = StatusConflict
+		return l.save()
+	}
+	return l.commit(tx, changes)
+}
+
+// refusal reports whether an error says that the layer is not one that agentsafe reads, however often one tries.
+func refusal(err error) bool {
+	return errors.Is(err, tree.ErrHostile) || errors.Is(err, tree.ErrTooMuch)
+}
+
+// change is a change of one workspace.
+type change struct {
+	w *Workspace
+	tree.Change
+}
+
+// measure lists what a transaction changes, and counts it.
+func (l *Layers) measure(tx *Transaction) ([]change, error) {
+	var out []change
+	tx.Changes, tx.Bytes = 0, 0
+	for i := range l.Workspaces {
+		w := &l.Workspaces[i]
+		list, err := l.against(txUpper(tx.N, w), w, nil)
+		if err != nil {
+			return nil, err
+		}
+		for _, c := range list {
+			out = append(out, change{w, c})
+			if c.Op != tree.Times {
+				tx.Changes++
+			}
+			if c.Op == tree.Add || c.Op == tree.Modify {
+				tx.Bytes += c.New.Size
+			}
+		}
+	}
+	return out, nil
+}
+
+// against lists how a directory in an overlay's format differs from the view of a workspace.
+func (l *Layers) against(dir string, w *Workspace, whole map[string]bool) ([]tree.Change, error) {
+	v, err := l.view(w)
+	if err != nil {
+		return nil, err
+	}
+	upper, closeUpper, err := l.upper(dir)
+	if err != nil {
+		return nil, err
+	}
+	defer closeUpper()
+	return tree.List(upper, v, tree.ListOptions{Whole: whole})
+}
+
+// commit applies a transaction to the views. What it replaces is kept first.
+func (l *Layers) commit(tx *Transaction, changes []change) error {
+	l.Pending = &Pending{Op: "commit", N: tx.N}
+	for _, step := range []func() error{
+		func() error { return l.capture(tx, changes) },
+		l.save,
+		func() error { return l.apply(tx, txUpper) },
+	} {
+		if err := step(); err != nil {
+			l.Pending = nil
+			return fmt.Errorf("commit transaction %d: %w", tx.N, err)
+		}
+	}
+	tx.Status, l.Pending = StatusCommitted, nil
+	return l.save()
+}
+
+// capture keeps what the views have at the paths that a transaction changes, in a directory that is complete or absent.
+func (l *Layers) capture(tx *Transaction, changes []change) error {
+	for i := range l.Workspaces {
+		w := &l.Workspaces[i]
+		if err := l.removeDir(txUndo(tx.N, w)); err != nil {
+			return err
+		}
+		if err := l.makeDir(txUndo(tx.N, w)); err != nil {
+			return err
+		}
+		if err := l.captureWorkspace(tx, w, changes); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (l *Layers) captureWorkspace(tx *Transaction, w *Workspace, changes []change) error {
+	v, err := l.view(w)
+	if err != nil {
+		return err
+	}
+	undo, closeUndo, err := l.upper(txUndo(tx.N, w))
+	if err != nil {
+		return err
+	}
+	defer closeUndo()
+	done := "\x00" // what is below a path that is kept as a whole
+	for i := range changes {
+		c := &changes[i]
+		if c.w != w || strings.HasPrefix(c.Path, done) {
+			continue
+		}
+		alone := c.Kind == tree.Dir && (c.Op == tree.Meta || c.Op == tree.Times)
+		if err := tree.Capture(v, undo, c.Path, alone); err != nil {
+			return err
+		}
+		if !alone {
+			done = c.Path + "/"
+		}
+	}
+	return nil
+}
+
+// apply makes the views what one of a transaction's directories says. It can be repeated: what is done already is no
+// difference any more.
+func (l *Layers) apply(tx *Transaction, dir func(int, *Workspace) string) error {
+	for i := range l.Workspaces {
+		if err := l.applyWorkspace(&l.Workspaces[i], dir(tx.N, &l.Workspaces[i])); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (l *Layers) applyWorkspace(w *Workspace, dir string) error {
+	v, err := l.view(w)
+	if err != nil {
+		return err
+	}
+	upper, closeUpper, err := l.upper(dir)
+	if err != nil {
+		return err
+	}
+	defer closeUpper()
+	list, err := tree.List(upper, v, tree.ListOptions{})
+	if err != nil {
+		return err
+	}
+	host, err := w.host()
+	if err == nil {
+		defer host.Close()
+	}
+	below := tree.NewRoot(host) // without a host folder nothing is below
+	var writer tree.Writer
+	for i := range list {
+		c := &list[i]
+		if c.Op == tree.Delete {
+			err = writer.Remove(v, c.Path)
+		} else if err = writer.Put(upper, v, c.Path); err == nil && c.Kind == tree.File {
+			if _, missing := below.Lstat(c.Path); missing == nil {
+				err = v.MarkBelow(c.Path)
+			}
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
