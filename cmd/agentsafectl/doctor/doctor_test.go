@@ -264,3 +264,20 @@ func TestEngineDropIns(t *testing.T) {
 		t.Errorf("%+v", e)
 	}
 }
+
+// An engine that knows shims is told to use ours, an older one the command line.
+func TestRegistration(t *testing.T) {
+	for _, tc := range []struct{ name, version, want string }{
+		{"docker", "Docker version 20.10.24+dfsg1", `"path": "/x/agentsafe"`},
+		{"docker", "Docker version 29.1.0", `"runtimeType": "io.containerd.agentsafe.v2"`},
+		{"docker", "Docker version dev", `"path"`},
+		{"containerd", "containerd v2.4.2", `runtime_type = "io.containerd.agentsafe.v2"`},
+		{"podman", "podman version 4.3.1", `"/x/agentsafe"`},
+		{"cri-o", "crio version 1.30", `runtime_path = "/x/agentsafe"`},
+	} {
+		e := EngineFacts{Name: tc.name, Version: tc.version, ConfigPath: "/etc/" + tc.name}
+		if got := registration(e, "/x/agentsafe"); !strings.Contains(got, tc.want) || !strings.Contains(got, e.ConfigPath) {
+			t.Errorf("%s: %s: got %q, want it to name %s", tc.name, tc.version, got, tc.want)
+		}
+	}
+}

@@ -137,21 +137,46 @@ func judgeEngine(e EngineFacts, binary string) Row {
 		row.Detail += "; agentsafe is registered in " + e.ConfigPath
 	default:
 		row.Status, row.Detail = Degraded, row.Detail+"; agentsafe is not registered"
-		row.Advice = registration(e.Name, e.ConfigPath, binary)
+		row.Advice = registration(e, binary)
 	}
 	return row
 }
 
-// registration says what to write where.
-func registration(engine, path, binary string) string {
-	switch engine {
+// registration says what to write where. Engines that can use the shim are told to: it costs them no runtime program
+// for each operation.
+func registration(e EngineFacts, binary string) string {
+	path := e.ConfigPath
+	const inPath = "containerd-shim-agentsafe-v2 has to be in containerd's PATH"
+	switch e.Name {
 	case "docker":
+		if majorVersion(e.Version) >= dockerWithShims {
+			return fmt.Sprintf(`in %s: {"runtimes": {"agentsafe": {"runtimeType": %q}}}, then reload dockerd; %s`, path, shimType, inPath)
+		}
 		return fmt.Sprintf(`in %s: {"runtimes": {"agentsafe": {"path": %q}}}, then reload dockerd`, path, binary)
 	case "podman":
 		return fmt.Sprintf("in %s, under [engine.runtimes]: agentsafe = [%q]; or podman --runtime %s", path, binary, binary)
 	case "containerd":
-		return fmt.Sprintf("in %s, a runtime \"agentsafe\" of type io.containerd.runc.v2 with options.BinaryName = %q", path, binary)
+		return fmt.Sprintf("in %s, a runtime \"agentsafe\" with runtime_type = %q; %s", path, shimType, inPath)
 	default:
 		return fmt.Sprintf("in %s: [crio.runtime.runtimes.agentsafe] runtime_path = %q", path, binary)
 	}
+}
+
+// dockerWithShims is the first Docker whose daemon.json takes a runtimeType.
+const dockerWithShims = 23
+
+// majorVersion is the first number in the text of --version, 0 if there is none.
+func majorVersion(text string) int {
+	i := strings.IndexAny(text, "0123456789")
+	if i < 0 {
+		return 0
+	}
+	n := 0
+	for _, c := range text[i:] {
+		if c < '0' || c > '9' {
+			break
+		}
+		n = n*10 + int(c-'0')
+	}
+	return n
 }
