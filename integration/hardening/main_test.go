@@ -2,7 +2,6 @@ package hardening
 
 import (
 	"context"
-	"encoding/json"
 	"path/filepath"
 	"testing"
 
@@ -37,37 +36,20 @@ func TestMain(m *testing.M) {
 	})
 }
 
-// report is what `probe report` prints.
-type report struct {
-	Status map[string]string
-	Calls  map[string]string
-	FDs    []string
-	Cwd    string
-}
-
-func parseReport(t *testing.T, r harness.Result) report {
-	t.Helper()
-	var out report
-	if err := json.Unmarshal([]byte(r.Stdout), &out); err != nil || r.Exit != 0 {
-		t.Fatalf("report: %v\n%v", err, r)
-	}
-	return out
-}
-
 func probe() string { return filepath.Join(busybox.Rootfs, "bin/probe") }
 
 // reports gathers the reports of one runtime in each way into a container.
-func reports(t *testing.T, p harness.Peer) map[string]report {
+func reports(t *testing.T, p harness.Peer) map[string]harness.Report {
 	t.Helper()
-	out := map[string]report{}
+	out := map[string]harness.Report{}
 	bare := box.Bare(t, p)
 	b := bare.Up(t, nil)
-	out["bare, exec"] = parseReport(t, bare.Do(t, "exec", b.ID, "probe", "report"))
-	out["bare, first process"] = parseReport(t, bare.RunSpec(t, harness.Sh("exec probe report")))
+	out["bare, exec"] = harness.ParseReport(t, bare.Do(t, "exec", b.ID, "probe", "report"))
+	out["bare, first process"] = harness.ParseReport(t, bare.RunSpec(t, harness.Sh("exec probe report")))
 	name := engine.Up(t, p, image, "sleep", "1000")
-	out["docker, exec"] = parseReport(t, engine.Do(t, "exec", name, "probe", "report"))
-	out["docker, exec by a user"] = parseReport(t, engine.Do(t, "exec", "--user", "app", name, "probe", "report"))
-	out["docker, first process"] = parseReport(t, engine.Do(t, "run", "--rm", "--runtime", p.Name, image, "probe", "report"))
-	out["docker, privileged exec"] = parseReport(t, engine.Do(t, "exec", name, "probe", "report"))
+	out["docker, exec"] = harness.ParseReport(t, engine.Do(t, "exec", name, "probe", "report"))
+	out["docker, exec by a user"] = harness.ParseReport(t, engine.Do(t, "exec", "--user", "app", name, "probe", "report"))
+	out["docker, first process"] = harness.ParseReport(t, engine.Do(t, "run", "--rm", "--runtime", p.Name, image, "probe", "report"))
+	out["docker, privileged exec"] = harness.ParseReport(t, engine.Do(t, "exec", name, "probe", "report"))
 	return out
 }

@@ -14,17 +14,18 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// daemon is an engine's long-running process.
-type daemon struct {
+// Daemon is an engine's long-running process.
+type Daemon struct {
 	name string
 	cmd  *exec.Cmd
 	log  string
 	done chan error
 }
 
-// startDaemon starts args with its output in Dir/NAME.log and waits until ready succeeds.
-func (b *Box) startDaemon(name string, args []string, ready []string) (*daemon, error) {
-	d := &daemon{name: name, log: filepath.Join(b.Dir, name+".log"), done: make(chan error, 1)}
+// StartDaemon starts args, with env added to the environment and its output in Dir/NAME.log, and waits until the
+// command ready succeeds. The caller calls Stop.
+func (b *Box) StartDaemon(name string, args, ready []string, env ...string) (*Daemon, error) {
+	d := &Daemon{name: name, log: filepath.Join(b.Dir, name+".log"), done: make(chan error, 1)}
 	f, err := os.OpenFile(d.log, os.O_WRONLY|os.O_CREATE|os.O_APPEND, 0o644)
 	if err != nil {
 		return nil, err
@@ -32,6 +33,7 @@ func (b *Box) startDaemon(name string, args []string, ready []string) (*daemon, 
 	defer f.Close()
 	d.cmd = exec.Command(args[0], args[1:]...)
 	d.cmd.Stdout, d.cmd.Stderr = f, f
+	d.cmd.Env = append(os.Environ(), env...)
 	if err := d.cmd.Start(); err != nil {
 		return nil, fmt.Errorf("start %s: %w", name, err)
 	}
@@ -50,19 +52,25 @@ func (b *Box) startDaemon(name string, args []string, ready []string) (*daemon, 
 		case <-time.After(50 * time.Millisecond):
 		}
 		if time.Now().After(deadline) {
-			_ = d.stop() // the first error is the one to tell
+			_ = d.Stop() // the first error is the one to tell
 			return nil, fmt.Errorf("%s is not ready: %w\n%s", name, err, d.tail())
 		}
 	}
 }
 
-func (d *daemon) tail() []byte {
+// Log is the end of what the daemon has written.
+func (d *Daemon) Log() string { return string(d.tail()) }
+
+// Pid is the daemon's process id.
+func (d *Daemon) Pid() int { return d.cmd.Process.Pid }
+
+func (d *Daemon) tail() []byte {
 	data, _ := os.ReadFile(d.log)
 	return tail(data)
 }
 
-// stop asks the daemon to end and waits; after half a minute it is killed, which is an error.
-func (d *daemon) stop() error {
+// Stop asks the daemon to end and waits; after half a minute it is killed, which is an error.
+func (d *Daemon) Stop() error {
 	if err := d.cmd.Process.Signal(unix.SIGTERM); err != nil && !errors.Is(err, os.ErrProcessDone) {
 		return err
 	}
@@ -80,7 +88,7 @@ func (d *daemon) stop() error {
 type Docker struct {
 	Box  *Box
 	host string
-	d    *daemon
+	d    *Daemon
 }
 
 // Debian's, by path: a machine may have another client first in PATH.
@@ -115,7 +123,7 @@ func (b *Box) StartDocker() (*Docker, error) {
 		dockerDaemon, "--config-file", config, "--data-root", filepath.Join(b.Dir, "docker"), "--exec-root", "/run/docker-test",
 		"--pidfile", "/run/docker-test.pid", "--host", e.host,
 	}
-	e.d, err = b.startDaemon("dockerd", args, []string{dockerClient, "-H", e.host, "version"})
+	e.d, err = b.StartDaemon("dockerd", args, []string{dockerClient, "-H", e.host, "version"})
 	return e, err
 }
 
@@ -154,7 +162,7 @@ func (e *Docker) Up(t testing.TB, p Peer, args ...string) string {
 func (e *Docker) Log() string { return string(e.d.tail()) }
 
 // Stop ends the engine.
-func (e *Docker) Stop() error { return e.d.stop() }
+func (e *Docker) Stop() error { return e.d.Stop() }
 
 // Podman drives podman with private storage.
 type Podman struct{ Box *Box }
@@ -189,7 +197,7 @@ func (e *Podman) Load(archive string) error {
 // Containerd is a containerd with its `ctr` client and runc's shim.
 type Containerd struct {
 	Box *Box
-	d   *daemon
+	d   *Daemon
 }
 
 // StartContainerd starts containerd. The caller calls Stop.
@@ -202,7 +210,7 @@ func (b *Box) StartContainerd() (*Containerd, error) {
 	}
 	e := &Containerd{Box: b}
 	var err error
-	e.d, err = b.startDaemon("containerd", []string{"/usr/bin/containerd", "--config", config}, e.Args("version"))
+	e.d, err = b.StartDaemon("containerd", []string{"/usr/bin/containerd", "--config", config}, e.Args("version"))
 	return e, err
 }
 
@@ -236,4 +244,4 @@ func (e *Containerd) Import(archive string) error {
 }
 
 // Stop ends containerd.
-func (e *Containerd) Stop() error { return e.d.stop() }
+func (e *Containerd) Stop() error { return e.d.Stop() }

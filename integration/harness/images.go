@@ -57,7 +57,9 @@ func Busybox() (Image, error) {
 		if err := run(exec.Command("tar", "--numeric-owner", "-C", root, "-cf", filepath.Join(dir, "rootfs.tar"), ".")); err != nil {
 			return err
 		}
-		return WriteDockerArchive(filepath.Join(dir, "image.tar"), filepath.Join(dir, "rootfs.tar"), BusyboxName)
+		return WriteDockerArchive(filepath.Join(dir, "image.tar"), filepath.Join(dir, "rootfs.tar"), BusyboxName, map[string]any{
+			"Cmd": []string{"/bin/sh"}, "Env": []string{"PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"},
+		})
 	})
 	return Image{Rootfs: filepath.Join(dir, "rootfs"), Tar: filepath.Join(dir, "rootfs.tar"), Archive: filepath.Join(dir, "image.tar")}, err
 }
@@ -123,7 +125,8 @@ func buildBusyboxRoot(root string, program []byte) error {
 }
 
 // WriteDockerArchive writes to path an image with the single layer layerTar under name, in the format of docker save.
-func WriteDockerArchive(path, layerTar, name string) error {
+// settings is the part of its configuration that says how to run it: Cmd, Env, User, ...
+func WriteDockerArchive(path, layerTar, name string, settings map[string]any) error {
 	layer, err := os.ReadFile(layerTar)
 	if err != nil {
 		return err
@@ -136,7 +139,7 @@ func WriteDockerArchive(path, layerTar, name string) error {
 	}
 	config, err := json.Marshal(map[string]any{
 		"architecture": strings.TrimSpace(string(arch)), "os": "linux", "created": "1970-01-01T00:00:00Z",
-		"config":  map[string]any{"Cmd": []string{"/bin/sh"}, "Env": []string{"PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"}},
+		"config":  settings,
 		"rootfs":  map[string]any{"type": "layers", "diff_ids": []string{"sha256:" + diff}},
 		"history": []map[string]string{{"created": "1970-01-01T00:00:00Z"}},
 	})

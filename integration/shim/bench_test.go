@@ -180,7 +180,7 @@ func BenchmarkShims(b *testing.B) {
 
 // BenchmarkStart measures the program itself: its start-up, as each `start` and each shim pay it.
 func BenchmarkStart(b *testing.B) {
-	current, err := currentContainerd()
+	current, err := harness.CurrentContainerd(b.Context())
 	if err != nil {
 		b.Fatal(err)
 	}

@@ -31,7 +31,7 @@ type containerd struct {
 // startContainerds starts both versions with the image; they end with the test.
 func startContainerds(t testing.TB) []*containerd {
 	t.Helper()
-	current, err := currentContainerd()
+	current, err := harness.CurrentContainerd(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}
