@@ -7,6 +7,7 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"golang.org/x/sys/unix"
 )
@@ -60,27 +61,101 @@ func socketDirOf(t *testing.T) string {
 	return dir
 }
 
+// newListener is a shim's socket that has its name.
+func newListener(t *testing.T, path string) (*os.File, error) {
+	t.Helper()
+	f, err := newSocket()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := listen(f, path); err != nil {
+		f.Close()
+		return nil, err
+	}
+	return f, nil
+}
+
 func TestListen(t *testing.T) {
 	path := filepath.Join(socketDirOf(t), "sock")
-	f, err := listen(path)
+	f, err := newListener(t, path)
 	if err != nil {
 		t.Fatal(err)
 	}
 	if st, err := os.Stat(path); err != nil || st.Mode().Perm() != 0o600 {
 		t.Errorf("mode %v, %v", st.Mode(), err)
 	}
-	if _, err := listen(path); !errors.Is(err, errInUse) {
+	if _, err := newListener(t, path); !errors.Is(err, errInUse) {
 		t.Errorf("second shim: got %v", err)
 	}
 	f.Close() // the shim is killed, its socket stays
 	if _, err := net.Dial("unix", path); err == nil {
 		t.Fatal("the socket of a dead shim answers")
 	}
-	f, err = listen(path)
+	f, err = newListener(t, path)
 	if err != nil {
 		t.Fatalf("after a dead shim: %v", err)
 	}
 	f.Close()
+}
+
+// A shim whose queue of connections is full must not be taken for a dead one.
+func TestBusyShimIsAlive(t *testing.T) {
+	path := filepath.Join(socketDirOf(t), "sock")
+	fd, err := unix.Socket(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer unix.Close(fd)
+	if err := errors.Join(unix.Bind(fd, &unix.SockaddrUnix{Name: path}), unix.Listen(fd, 0)); err != nil {
+		t.Fatal(err)
+	}
+	for range 4 {
+		if conn, err := net.Dial("unix", path); err == nil {
+			defer conn.Close()
+		} else if !errors.Is(err, unix.EAGAIN) {
+			t.Fatal(err)
+		}
+	}
+	if _, err := net.Dial("unix", path); err == nil {
+		t.Fatal("the queue is not full")
+	}
+	if !alive(path) {
+		t.Error("taken for dead")
+	}
+}
+
+func TestSweep(t *testing.T) {
+	dir := socketDirOf(t)
+	paths := map[string]string{}
+	for _, name := range []string{"dead", "living"} {
+		path := socketPath(dir, "c", "n", name)
+		f, err := newListener(t, path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if name == "dead" {
+			f.Close()
+		} else {
+			defer f.Close()
+		}
+		paths[name] = path
+	}
+	other := filepath.Join(dir, "another-program.sock")
+	if f, err := newListener(t, other); err != nil {
+		t.Fatal(err)
+	} else {
+		f.Close()
+	}
+	there := func(path string) bool { _, err := os.Lstat(path); return err == nil }
+	sweep(dir, time.Now())
+	if !there(paths["dead"]) {
+		t.Error("a socket that may be about to listen is removed")
+	}
+	sweep(dir, time.Now().Add(2*sweepAge))
+	if there(paths["dead"]) || !there(paths["living"]) || !there(other) {
+		t.Errorf("dead %t, living %t, another program's %t", there(paths["dead"]), there(paths["living"]), there(other))
+	}
+	sweep(filepath.Join(dir, "absent"), time.Now())
 }
 
 func TestAttack_SocketDirOfAnother(t *testing.T) {

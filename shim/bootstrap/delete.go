@@ -82,7 +82,8 @@ func (c *command) bundleDir() (string, error) {
 	return cwd, nil
 }
 
-// removeDeadSocket removes the socket that the bundle's shim has left. A shim that lives serves others of the group.
+// removeDeadSocket removes the socket that the bundle's shim has left, and older ones beside it. A shim that lives serves
+// others of the group.
 func removeDeadSocket(bundle string) error {
 	data, err := os.ReadFile(filepath.Join(bundle, "address"))
 	if errors.Is(err, os.ErrNotExist) {
@@ -92,11 +93,14 @@ func removeDeadSocket(bundle string) error {
 		return fmt.Errorf("read address: %w", err)
 	}
 	path := trimScheme(strings.TrimSpace(string(data)))
-	if !filepath.IsAbs(path) || alive(path) {
+	if !filepath.IsAbs(path) {
 		return nil
 	}
-	if err := unix.Unlink(path); err != nil && !errors.Is(err, unix.ENOENT) {
-		return fmt.Errorf("remove socket: %w", err)
+	if !alive(path) {
+		if err := unix.Unlink(path); err != nil && !errors.Is(err, unix.ENOENT) {
+			return fmt.Errorf("remove socket: %w", err)
+		}
 	}
+	sweep(filepath.Dir(path), time.Now())
 	return nil
 }

@@ -9,6 +9,7 @@ import (
 	"os/signal"
 	"runtime"
 	"runtime/debug"
+	"sync"
 	"time"
 
 	"github.com/containerd/ttrpc"
@@ -33,6 +34,7 @@ func (c *command) serve() error {
 	if err != nil {
 		return err
 	}
+	called := &firstCall{Listener: listener, seen: make(chan struct{})}
 	server, err := ttrpc.NewServer(ttrpc.WithServerHandshaker(ttrpc.UnixSocketRequireSameUser()))
 	if err != nil {
 		return fmt.Errorf("create server: %w", err)
@@ -47,24 +49,69 @@ func (c *command) serve() error {
 	service.Register(server)
 	c.handleSignals(logs)
 	failed := make(chan error, 1)
-	go func() { failed <- server.Serve(context.Background(), listener) }()
-	select {
-	case err := <-failed:
-		return fmt.Errorf("serve: %w", err)
-	case <-done:
+	go func() { failed <- server.Serve(context.Background(), called) }()
+	seen, idle := called.seen, time.After(idleTime)
+	for {
+		select {
+		case err := <-failed:
+			return fmt.Errorf("serve: %w", err)
+		case <-done:
+			return c.end(server, events)
+		case <-seen:
+			seen, idle = nil, nil
+		case <-idle:
+			logs.Warn(c.id, "nobody has called: the start of the shim was broken off")
+			return c.end(server, events)
+		}
 	}
-	return c.end(server, events)
 }
 
-// inherited takes over the socket that start has made.
+// idleTime is how long a new shim waits for the first call. containerd calls at once, or has been killed together with
+// the start of the shim, and then nobody knows of it.
+const idleTime = 30 * time.Second
+
+// firstCall is a listener that tells of the first connection.
+type firstCall struct {
+	net.Listener
+	once sync.Once
+	seen chan struct{}
+}
+
+// Accept implements net.Listener.
+func (l *firstCall) Accept() (net.Conn, error) {
+	conn, err := l.Listener.Accept()
+	if err == nil {
+		l.once.Do(func() { close(l.seen) })
+	}
+	return conn, err
+}
+
+// inherited takes over the socket that start has made, once it listens.
 func inherited() (net.Listener, error) {
 	const fd = 3
 	unix.CloseOnExec(fd)
 	f := os.NewFile(fd, "shim socket")
 	defer f.Close()
+	const step, most = 200 * time.Microsecond, 5 * time.Second
+	for waited := time.Duration(0); ; waited += step {
+		listens, err := unix.GetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_ACCEPTCONN)
+		if err != nil {
+			return nil, fmt.Errorf("look at descriptor 3: %w", err)
+		}
+		if listens != 0 {
+			break
+		}
+		if waited > most {
+			return nil, errors.New("descriptor 3 does not listen: the start of the shim was broken off")
+		}
+		time.Sleep(step)
+	}
 	l, err := net.FileListener(f)
 	if err != nil {
 		return nil, fmt.Errorf("listen at descriptor 3: %w", err)
+	}
+	if u, ok := l.(*net.UnixListener); ok {
+		u.SetUnlinkOnClose(false) // end does that
 	}
 	return l, nil
 }

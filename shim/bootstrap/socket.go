@@ -9,6 +9,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"time"
 
 	"golang.org/x/sys/unix"
 )
@@ -52,53 +53,85 @@ func checkSocketDir(dir string) error {
 // errInUse says that a shim serves the socket.
 var errInUse = errors.New("the socket is in use")
 
-// listen makes a group's socket. The error is errInUse if a living shim has it; one that a dead shim left is replaced.
-// The caller owns the file.
-func listen(path string) (*os.File, error) {
-	for range 3 {
-		f, err := bind(path)
-		if !errors.Is(err, unix.EADDRINUSE) {
-			return f, err
-		}
-		if alive(path) {
-			return nil, errInUse
-		}
-		if err := unix.Unlink(path); err != nil && !errors.Is(err, unix.ENOENT) {
-			return nil, fmt.Errorf("remove socket of a dead shim: %w", err)
-		}
-	}
-	return nil, fmt.Errorf("bind shim socket %s: others keep taking it", path)
-}
-
-func bind(path string) (*os.File, error) {
+// newSocket makes a socket without a name. The caller owns the file.
+func newSocket() (*os.File, error) {
 	fd, err := unix.Socket(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
 	if err != nil {
 		return nil, fmt.Errorf("create shim socket: %w", err)
 	}
-	f := os.NewFile(uintptr(fd), path)
-	// On the socket before it has a name: the name never exists with another mode, and the umask stays alone.
-	err = unix.Fchmod(fd, 0o600)
-	if err == nil {
-		err = unix.Bind(fd, &unix.SockaddrUnix{Name: path})
-	}
-	if err == nil {
-		err = unix.Listen(fd, unix.SOMAXCONN)
-	}
-	if err != nil {
+	f := os.NewFile(uintptr(fd), "shim socket")
+	// Before it has a name: the name never exists with another mode, and the umask stays alone.
+	if err := unix.Fchmod(fd, 0o600); err != nil {
 		f.Close()
-		return nil, fmt.Errorf("bind shim socket %s: %w", path, err)
+		return nil, fmt.Errorf("restrict shim socket: %w", err)
 	}
 	return f, nil
 }
 
+// listen gives a socket the name of its group. The error is errInUse if a living shim has it; one that a dead shim left is
+// replaced.
+func listen(socket *os.File, path string) error {
+	for range 3 {
+		err := bind(socket, path)
+		if !errors.Is(err, unix.EADDRINUSE) {
+			return err
+		}
+		if alive(path) {
+			return errInUse
+		}
+		if err := unix.Unlink(path); err != nil && !errors.Is(err, unix.ENOENT) {
+			return fmt.Errorf("remove socket of a dead shim: %w", err)
+		}
+	}
+	return fmt.Errorf("bind shim socket %s: others keep taking it", path)
+}
+
+func bind(socket *os.File, path string) error {
+	conn, err := socket.SyscallConn()
+	if err != nil {
+		return fmt.Errorf("bind shim socket: %w", err)
+	}
+	cerr := conn.Control(func(fd uintptr) {
+		if err = unix.Bind(int(fd), &unix.SockaddrUnix{Name: path}); err == nil {
+			err = unix.Listen(int(fd), unix.SOMAXCONN)
+		}
+	})
+	if err = errors.Join(cerr, err); err != nil {
+		return fmt.Errorf("bind shim socket %s: %w", path, err)
+	}
+	return nil
+}
+
+// alive tells whether a shim listens. One whose queue is full is alive, although it can't be connected to.
 func alive(path string) bool {
 	conn, err := net.Dial("unix", path)
 	if err != nil {
-		return false
+		return !errors.Is(err, unix.ECONNREFUSED) && !errors.Is(err, unix.ENOENT)
 	}
 	conn.Close()
 	return true
 }
 
-// trimScheme makes a path of an address.
+// sweepAge is how old a dead socket has to be: one that has just got its name does not listen yet.
+const sweepAge = 10 * time.Second
+
+// sweep removes the sockets in a directory of shims at which nobody listens any more. A shim that is killed before
+// containerd has called it leaves one, and containerd asks nobody to clean up.
+func sweep(dir string, now time.Time) {
+	entries, err := os.ReadDir(dir)
+	if err != nil {
+		return // it may never have been made
+	}
+	for _, e := range entries {
+		const nameLength = 2 * sha256.Size // as socketPath makes them
+		info, err := e.Info()
+		if err != nil || info.Mode().Type() != os.ModeSocket || len(e.Name()) != nameLength || now.Sub(info.ModTime()) < sweepAge {
+			continue
+		}
+		if path := filepath.Join(dir, e.Name()); !alive(path) {
+			unix.Unlink(path) //nolint:errcheck // the next one may do it
+		}
+	}
+}
+
 func trimScheme(address string) string { return strings.TrimPrefix(address, "unix://") }

@@ -42,21 +42,15 @@ func (c *command) start(in io.Reader, out io.Writer) error {
 		return err
 	}
 	path := socketPath(dir, c.address, c.namespace, g)
-	listener, err := listen(path)
-	switch {
-	case errors.Is(err, errInUse):
-	case err != nil:
-		return err
-	default:
-		defer listener.Close()
-		if err := c.launch(listener, path, params); err != nil {
-			unix.Unlink(path) //nolint:errcheck // the first error is the one to report
-			return err
-		}
-	}
-	// Where delete finds the socket, and what older engines look for.
+	// Where delete finds the socket, and what older engines look for. Before there is one: whenever we are killed, what
+	// exists has its name in the bundle.
 	if err := os.WriteFile(filepath.Join(cwd, "address"), []byte("unix://"+path), 0o600); err != nil {
 		return fmt.Errorf("write address: %w", err)
+	}
+	if !alive(path) {
+		if err := c.launch(path, params); err != nil {
+			return err
+		}
 	}
 	answer, err := answerStart(params, path)
 	if err != nil {
@@ -92,11 +86,40 @@ func answerStart(p *bootapi.BootstrapParams, path string) ([]byte, error) {
 	})
 }
 
-// launch starts the shim with the socket as descriptor 3.
-func (c *command) launch(listener *os.File, path string, params *bootapi.BootstrapParams) error {
+// launch starts the shim with its socket as descriptor 3, and gives the socket its name. In this order: if we are killed
+// between the two, there is a process that ends by itself (idleTime) and no socket that nobody will ever remove. Another
+// start of the same group may have been faster; then its shim is the one.
+func (c *command) launch(path string, params *bootapi.BootstrapParams) error {
+	socket, err := newSocket()
+	if err != nil {
+		return err
+	}
+	defer socket.Close()
+	proc, err := c.spawn(socket, path, params)
+	if err != nil {
+		return err
+	}
+	err = listen(socket, path)
+	if err == nil {
+		err = errors.Join(adjustOOMScore(proc.Pid), joinCgroup(proc.Pid, params))
+		if err == nil {
+			return proc.Release()
+		}
+		unix.Unlink(path) //nolint:errcheck // the first error is the one to report
+	}
+	proc.Kill() //nolint:errcheck // gone is what we want
+	proc.Wait() //nolint:errcheck // likewise
+	if errors.Is(err, errInUse) {
+		return nil
+	}
+	return err
+}
+
+// spawn starts the shim.
+func (c *command) spawn(socket *os.File, path string, params *bootapi.BootstrapParams) (*os.Process, error) {
 	null, err := os.OpenFile(os.DevNull, os.O_RDWR|unix.O_CLOEXEC, 0)
 	if err != nil {
-		return fmt.Errorf("open %s: %w", os.DevNull, err)
+		return nil, fmt.Errorf("open %s: %w", os.DevNull, err)
 	}
 	defer null.Close()
 	argv := []string{os.Args[0], "-namespace", c.namespace, "-id", c.id, "-address", c.address, "-socket", path}
@@ -108,23 +131,18 @@ func (c *command) launch(listener *os.File, path string, params *bootapi.Bootstr
 	}
 	self, err := os.Executable()
 	if err != nil {
-		return fmt.Errorf("find program: %w", err)
+		return nil, fmt.Errorf("find program: %w", err)
 	}
 	proc, err := os.StartProcess(self, argv, &os.ProcAttr{
-		Files: []*os.File{null, null, null, listener},
+		Files: []*os.File{null, null, null, socket},
 		Env:   environment(os.Environ()),
 		// A signal for containerd's process group must not end its containers.
 		Sys: &syscall.SysProcAttr{Setpgid: true},
 	})
 	if err != nil {
-		return fmt.Errorf("start shim: %w", err)
+		return nil, fmt.Errorf("start shim: %w", err)
 	}
-	err = errors.Join(adjustOOMScore(proc.Pid), joinCgroup(proc.Pid, params))
-	if err != nil {
-		proc.Kill() //nolint:errcheck // gone is what we want
-		return err
-	}
-	return proc.Release()
+	return proc, nil
 }
 
 // environment is the shim's: the caller's, but for what only concerned start.
