@@ -67,7 +67,9 @@ func (s *Service) Wait(ctx context.Context, r *task.WaitRequest) (*task.WaitResp
 	return &task.WaitResponse{ExitStatus: uint32(p.status), ExitedAt: p.exited()}, nil //nolint:gosec // statuses fit
 }
 
-// Pids lists the processes of the container; those that were exec'd have their id.
+// Pids lists the processes of the container; those that were exec'd have their id. A container that has ended is answered
+// with the pid that its first process had: a containerd that comes back takes a shim without processes for one whose task
+// was never made, and removes it together with the exit status (core/runtime/v2/shim_load.go, shouldCleanupShim).
 func (s *Service) Pids(_ context.Context, r *task.PidsRequest) (*task.PidsResponse, error) {
 	t, err := s.task(r.ID)
 	if err != nil {
@@ -88,7 +90,16 @@ func (s *Service) Pids(_ context.Context, r *task.PidsRequest) (*task.PidsRespon
 		}
 		out.Processes = append(out.Processes, info)
 	}
+	if len(out.Processes) == 0 && t.init.stopped() {
+		out.Processes = []*tasktypes.ProcessInfo{{Pid: t.init.pid32()}}
+	}
 	return out, nil
+}
+
+func (p *process) stopped() bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.phase == phaseStopped
 }
 
 func (t *Task) execPIDs() map[int]string {

@@ -262,6 +262,11 @@ func TestStates(t *testing.T) {
 	s.kill(t)
 	s.wait(t, "")
 	want(tasktypes.Status_STOPPED)
+	// A containerd that comes back removes shims without processes, and with this one the exit status.
+	pids, err = s.Pids(timeout(t), &task.PidsRequest{ID: s.id})
+	if err != nil || len(pids.Processes) != 1 {
+		t.Errorf("pids of a container that has ended: %v, %v", pids, err)
+	}
 }
 
 func ptr[T any](v T) *T { return &v }
