@@ -167,9 +167,18 @@ func (c *containerd) waitStatus(t testing.TB, id, want string) {
 // shimOf finds the process that serves a container.
 func shimOf(t testing.TB, id string) int {
 	t.Helper()
+	pid := findShim(id)
+	if pid == 0 {
+		t.Fatalf("no shim of %s", id)
+	}
+	return pid
+}
+
+// findShim is the pid of the shim that was started for a container, 0 if there is none.
+func findShim(id string) int {
 	entries, err := os.ReadDir("/proc")
 	if err != nil {
-		t.Fatal(err)
+		return 0
 	}
 	for _, e := range entries {
 		var pid int
@@ -181,7 +190,6 @@ func shimOf(t testing.TB, id string) int {
 			return pid
 		}
 	}
-	t.Fatalf("no shim of %s", id)
 	return 0
 }
 
