@@ -16,6 +16,8 @@ type Bare struct {
 	Peer Peer
 	// Root is the state directory, `--root`.
 	Root string
+	// Global are further flags before the command.
+	Global []string
 }
 
 // Bare returns a driver for p. When the test ends it deletes by force what is left, and that is no error: tests that
@@ -37,7 +39,7 @@ func (b *Box) Bare(t testing.TB, p Peer) *Bare {
 
 // Args is the command line for the runtime's arguments.
 func (d *Bare) Args(args ...string) []string {
-	return append([]string{d.Peer.Path, "--root", d.Root}, args...)
+	return append(append([]string{d.Peer.Path, "--root", d.Root}, d.Global...), args...)
 }
 
 // Do runs the runtime.

@@ -7,6 +7,7 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/opencontainers/runtime-spec/specs-go"
 
@@ -67,7 +68,7 @@ func TestExec(t *testing.T) {
 			d, c := drivers[p.Name], containers[p.Name]
 			dir := box.TempDir(t)
 			// The pid file is relative to the caller's directory, not to the bundle.
-			r := box.Run(t, harness.Cmd{Args: d.Args("exec", "--detach", "--pid-file", "pid", c.ID, "sleep", "2"), Dir: dir})
+			r := box.Run(t, harness.Cmd{Args: d.Args("exec", "--detach", "--pid-file", "pid", c.ID, "sleep", "7"), Dir: dir})
 			text, err := os.ReadFile(filepath.Join(dir, "pid"))
 			if err != nil {
 				t.Fatalf("%v\n%v", err, r)
@@ -77,8 +78,13 @@ func TestExec(t *testing.T) {
 				t.Fatal(err)
 			}
 			line, err := os.ReadFile("/proc/" + string(text) + "/cmdline")
+			for deadline := time.Now().Add(5 * time.Second); strings.Contains(string(line), "init") && time.Now().Before(deadline); {
+				// runc returns before the program is executed.
+				time.Sleep(10 * time.Millisecond)
+				line, err = os.ReadFile("/proc/" + string(text) + "/cmdline")
+			}
 			return result(r.Exit, pid > 0, strings.ReplaceAll(string(line), "\x00", " "), err)
-		}, exact(0, "^0\ntrue\nsleep 2 \n"))
+		}, exact(0, "^0\ntrue\nsleep 7 \n"))
 	})
 	t.Run("console socket", func(t *testing.T) {
 		harness.SideBySide(t, func(t *testing.T, p harness.Peer) harness.Result {

@@ -18,12 +18,15 @@ func planProcess(p *Program, in *Process) {
 	planLabels(p, in)
 	// Before the ids change: afterwards the paths of the ruleset might not be reachable.
 	planLandlockRuleset(p, in)
+	cwd := planEnterCwd(p, in)
 	if !in.NoNewPrivs {
 		// Without no_new_privs a filter needs CAP_SYS_ADMIN, which the next operations give away; with it, the filters
 		// are installed last, so that they need not allow what stands between.
+		planCloseRange(p, in)
 		planSeccomp(p, in)
 	}
-	planCredentials(p, in)
+	planIDs(p, in)
+	planEnterCwdAsUser(p, in, cwd)
 	planPersonality(p, in)
 	if in.NoNewPrivs {
 		p.call("set no_new_privs", unix.SYS_PRCTL, imm(unix.PR_SET_NO_NEW_PRIVS), imm(1), imm(0), imm(0), imm(0))
@@ -39,9 +42,8 @@ func planExecute(p *Program, in *Process) {
 	if in.Landlock != nil {
 		p.call("restrict by Landlock", unix.SYS_LANDLOCK_RESTRICT_SELF, val(in.landlockFD), imm64(in.Landlock.RestrictFlags))
 	}
-	// CVE-2024-21626, CVE-2019-5736: whatever else was opened or inherited ends at execve.
-	p.call("close descriptors", unix.SYS_CLOSE_RANGE, imm(3+in.PreserveFDs), imm64(1<<32-1), imm(unix.CLOSE_RANGE_CLOEXEC))
 	if in.NoNewPrivs {
+		planCloseRange(p, in)
 		planSeccomp(p, in)
 	}
 	argv, env := p.vector(in.Args), p.vector(in.Env)
@@ -59,6 +61,12 @@ func planExecute(p *Program, in *Process) {
 	}
 }
 
+// planCloseRange marks whatever else was opened or inherited, so that it ends at execve (CVE-2024-21626, CVE-2019-5736).
+// Before the filters, which may be older than the call; what is opened later is marked from the beginning.
+func planCloseRange(p *Program, in *Process) {
+	p.call("close descriptors", unix.SYS_CLOSE_RANGE, imm(3+in.PreserveFDs), imm64(1<<32-1), imm(unix.CLOSE_RANGE_CLOEXEC))
+}
+
 func quote(s string) string { return fmt.Sprintf("%q", s) }
 
 // passes over the programs to try, as execvp(3) does it: one that can't be executed is passed over for a later one that
@@ -74,6 +82,11 @@ func passes(programs []string) []bool {
 func planLookPath(p *Program, in *Process) {
 	found := &Label{}
 	what := "exec " + quote(in.Args[0])
+	if !in.NoNewPrivs && len(in.Seccomp) > 0 {
+		// A filter that was written before Linux 5.8 refuses faccessat2; then execve tells.
+		p.call("look for the program", unix.SYS_FACCESSAT2, imm(unix.AT_FDCWD), p.str("/"), imm(unix.F_OK), imm(unix.AT_EACCESS)).
+			orElse(found, unix.EPERM, unix.ENOSYS, unix.EACCES)
+	}
 	for _, tolerant := range passes(in.Programs) {
 		for i, program := range in.Programs {
 			// faccessat2 with AT_EACCESS judges by the ids that execve will have.
@@ -89,19 +102,28 @@ func planLookPath(p *Program, in *Process) {
 	p.place(found)
 }
 
-func planCredentials(p *Program, in *Process) {
-	// With the caller's privileges first: the directory may be closed to the user. EACCES: it may be closed to root
-	// (NFS with root_squash), so try again as the user.
-	retry, done := &Label{}, &Label{}
-	p.call("enter process.cwd "+quote(in.Cwd), unix.SYS_CHDIR, p.str(in.Cwd)).orElse(retry, unix.EACCES, unix.EPERM)
-	planIDs(p, in)
-	p.jump(done)
-	p.place(retry)
-	planIDs(p, in)
+// planEnterCwd enters the working directory with the caller's privileges, since it may be closed to the user, and before
+// the filters, which may refuse getcwd. It returns memory that begins with "/" once the directory is entered.
+func planEnterCwd(p *Program, in *Process) Arg {
+	cwd, asUser := p.scratch(unix.PathMax), &Label{}
+	// It may be closed to root (NFS with root_squash).
+	p.call("enter process.cwd "+quote(in.Cwd), unix.SYS_CHDIR, p.str(in.Cwd)).orElse(asUser, unix.EACCES, unix.EPERM)
+	planCheckCwd(p, in, cwd)
+	p.place(asUser)
+	return cwd
+}
+
+// planEnterCwdAsUser enters the working directory if that could not be done before.
+func planEnterCwdAsUser(p *Program, in *Process, cwd Arg) {
+	done := &Label{}
+	p.check("entered?", cwd, 0xff, '/', unix.EACCES).then(done).orElse(nil)
 	p.call("enter process.cwd "+quote(in.Cwd), unix.SYS_CHDIR, p.str(in.Cwd))
+	planCheckCwd(p, in, cwd)
 	p.place(done)
-	// CVE-2024-21626: a working directory outside of the root shows as "(unreachable)...".
-	cwd := p.scratch(unix.PathMax)
+}
+
+// planCheckCwd refuses a working directory outside of the root, which shows as "(unreachable)..." (CVE-2024-21626).
+func planCheckCwd(p *Program, in *Process, cwd Arg) {
 	p.call("read working directory", unix.SYS_GETCWD, cwd, imm(unix.PathMax))
 	p.check("process.cwd "+quote(in.Cwd)+" is outside of the container", cwd, 0xff, '/', unix.EXDEV)
 }

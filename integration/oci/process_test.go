@@ -1,0 +1,36 @@
+package oci
+
+import (
+	"testing"
+
+	"github.com/opencontainers/runtime-spec/specs-go"
+
+	"github.com/agentsafe/agentsafe/integration/harness"
+)
+
+// TestOldSeccompFilter: a filter written before a system call existed refuses it with EPERM, and without no_new_privs it
+// is installed before the runtime has finished. What the runtime needs for itself must not depend on such a filter.
+func TestOldSeccompFilter(t *testing.T) {
+	harness.SideBySide(t, func(t *testing.T, p harness.Peer) harness.Result {
+		d := plain(t, p)
+		return d.RunSpec(t, func(s *specs.Spec) {
+			s.Process.Args = []string{"sh", "-c", "grep Seccomp: /proc/self/status"}
+			s.Linux.Seccomp = &specs.LinuxSeccomp{
+				DefaultAction: specs.ActAllow, Architectures: []specs.Arch{specs.ArchX86_64, specs.ArchAARCH64},
+				Syscalls: []specs.LinuxSyscall{{
+					Names: []string{"faccessat2", "close_range", "openat2", "clone3"}, Action: specs.ActErrno,
+				}},
+			}
+		})
+	}, harness.All(harness.Exits(0), harness.Prints(`Seccomp:\s*2`)))
+}
+
+// plain drives a runtime as an engine that wants no policy beyond its own: agentsafe under the profile none.
+func plain(t *testing.T, p harness.Peer) *harness.Bare {
+	t.Helper()
+	d := box.Bare(t, p)
+	if p.Name == "agentsafe" {
+		d.Global = []string{"--profile", "none"}
+	}
+	return d
+}
