@@ -29,16 +29,12 @@ func unenforced() []unenforcedField {
 		{"environment.allow", func(p *Profile) bool { return len(p.Environment.Allow) > 0 }},
 		{"environment.deny", func(p *Profile) bool { return len(p.Environment.Deny) > 0 }},
 		{"environment.set", func(p *Profile) bool { return len(p.Environment.Set) > 0 }},
-		{"limits.wallClock", func(p *Profile) bool { return p.Limits.WallClock != 0 }},
-		{"limits.cpuTime", func(p *Profile) bool { return p.Limits.CPUTime != 0 }},
 		{"limits.outputBytes", func(p *Profile) bool { return p.Limits.OutputBytes != 0 }},
-		{"limits.openFiles", func(p *Profile) bool { return p.Limits.OpenFiles != 0 }},
 		{"limits.egressBytes", func(p *Profile) bool { return p.Limits.EgressBytes != 0 }},
 		{"limits.layerBytes", func(p *Profile) bool { return p.Limits.LayerBytes != 0 }},
 		{"limits.layerInodes", func(p *Profile) bool { return p.Limits.LayerInodes != 0 }},
 		{"exec.transaction", func(p *Profile) bool { return p.Exec.Transaction != "" }},
 		{"exec.commit", func(p *Profile) bool { return p.Exec.Commit != "" }},
-		{"exec.wallClock", func(p *Profile) bool { return p.Exec.WallClock != 0 }},
 		{"trust", func(p *Profile) bool {
 			return p.Trust.UntrustedInput || p.Trust.Secrets || p.Trust.ExternalWrite || len(p.Trust.Waive) > 0
 		}},

@@ -13,6 +13,7 @@ import (
 	specs "github.com/opencontainers/runtime-spec/specs-go"
 
 	"github.com/agentsafe/agentsafe/runtime/container"
+	"github.com/agentsafe/agentsafe/runtime/supervise"
 	"github.com/agentsafe/agentsafe/shim/options"
 	"github.com/agentsafe/agentsafe/shim/snapshot"
 	"github.com/agentsafe/agentsafe/shim/stdio"
@@ -130,6 +131,9 @@ func (t *Task) createInit(ctx context.Context, r *task.CreateTaskRequest, opts o
 		ID: r.ID, Bundle: r.Bundle, Spec: spec, NoPivot: opts.NoPivotRoot, NoNewKeyring: opts.NoNewKeyring, Held: true,
 	}
 	o.Stdin, o.Stdout, o.Stderr, o.ConsoleSocket = p.streams.Child()
+	o.Supervise = supervise.InProcess(supervise.Options{
+		Stderr: o.Stderr, Warn: func(m string) { t.service.cfg.Log.Warn(t.id, m) },
+	}, nil)
 	if t.c, err = t.rt.Create(ctx, o); err != nil {
 		p.streams.Close()
 		return err

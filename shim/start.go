@@ -81,7 +81,7 @@ func (t *Task) spawnExec(ctx context.Context, p *process) error {
 		t.running.Done()
 		return err
 	}
-	o := &container.ExecOptions{Process: p.spec}
+	o := &container.ExecOptions{Process: p.spec, ID: p.execID}
 	o.Stdin, o.Stdout, o.Stderr, o.ConsoleSocket = streams.Child()
 	t.service.execs <- struct{}{}
 	proc, err := t.c.Exec(ctx, o)

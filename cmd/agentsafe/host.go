@@ -8,15 +8,16 @@ import (
 )
 
 const (
-	cacheDir   = "/var/lib/agentsafe/cache"
-	helperName = "agentsafe-seccomp"
+	cacheDir    = "/var/lib/agentsafe/cache"
+	helperName  = "agentsafe-seccomp"
+	monitorName = "agentsafe-monitor"
 )
 
 // runtime opens the state directory with what the host's administrator configured.
 func (a *app) runtime() (*container.Runtime, error) {
 	o := container.Options{
-		Root: a.root, SystemdCgroup: a.systemdCgroup, CacheDir: cacheDir, SeccompHelper: helperPath(),
-		Warn: a.log.warn,
+		Root: a.root, SystemdCgroup: a.systemdCgroup, CacheDir: cacheDir, SeccompHelper: helperPath(helperName),
+		Monitor: helperPath(monitorName), Warn: a.log.warn,
 	}
 	if a.profile != "" {
 		var err error
@@ -27,11 +28,11 @@ func (a *app) runtime() (*container.Runtime, error) {
 	return container.Open(o)
 }
 
-// helperPath finds the filter compiler beside this program.
-func helperPath() string {
+// helperPath finds a program beside this one.
+func helperPath(name string) string {
 	exe, err := os.Executable()
 	if err != nil {
-		return helperName
+		return name
 	}
-	return filepath.Join(filepath.Dir(exe), helperName)
+	return filepath.Join(filepath.Dir(exe), name)
 }

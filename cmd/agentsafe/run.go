@@ -201,7 +201,7 @@ func (a *app) execProcess(ctx context.Context, f *execFlags, id string, args []s
 		return 0, err
 	}
 	o := &container.ExecOptions{
-		Process: process, PidFile: f.pidFile, IgnorePaused: f.ignorePaused,
+		Process: process, PidFile: f.pidFile, IgnorePaused: f.ignorePaused, Detached: f.detach,
 		Stdin: os.Stdin, Stdout: os.Stdout, Stderr: os.Stderr,
 	}
 	if o.ExtraFiles, err = extraFiles(f.preserveFDs); err != nil {

@@ -27,6 +27,8 @@ type stateOutput struct {
 	Created     time.Time         `json:"created"`
 	Annotations map[string]string `json:"annotations,omitempty"`
 	Owner       string            `json:"owner"`
+	// End is why a limit of the profile has ended the container, or which it has met; runc has nothing like it.
+	End *container.End `json:"end,omitempty"`
 }
 
 func describe(c *container.Container) (*stateOutput, error) {
@@ -41,6 +43,11 @@ func describe(c *container.Container) (*stateOutput, error) {
 	}
 	if status == container.StatusStopped {
 		out.PID = 0
+	}
+	if s.SupervisorPID != 0 {
+		if out.End, err = c.End(); err != nil {
+			return nil, err
+		}
 	}
 	return out, nil
 }

@@ -104,11 +104,13 @@ func (o *operation) run(ctx context.Context) (err error) {
 	}
 	switch {
 	case outcome.timedOut:
-		message := fmt.Errorf("the task ran longer than %s and was ended with all its processes", o.flags.timeout)
+		message := fmt.Errorf("the task %s and was ended with all its processes", outcome.end.Message)
 		if o.flags.json {
 			message = nil
 		}
 		return &exitError{code: exitTimeout, err: message}
+	case outcome.end != nil && outcome.end.Reason == container.EndOOM && outcome.status != 0 && !o.flags.json:
+		return &exitError{code: outcome.status, err: fmt.Errorf("the task %s", outcome.end.Message)}
 	case outcome.status != 0:
 		return &exitError{code: outcome.status}
 	}
@@ -279,17 +281,19 @@ func (o *operation) note(message string) {
 
 // result is what --json prints.
 type result struct {
-	ID             string   `json:"id"`
-	Profile        string   `json:"profile"`
-	Command        []string `json:"command"`
-	ExitCode       int      `json:"exitCode"`
-	TimedOut       bool     `json:"timedOut"`
-	DurationMillis int64    `json:"durationMillis"`
-	Stdout         text     `json:"stdout"`
-	Stderr         text     `json:"stderr"`
-	DroppedStdout  int64    `json:"stdoutDroppedBytes,omitempty"`
-	DroppedStderr  int64    `json:"stderrDroppedBytes,omitempty"`
-	Notes          []string `json:"notes,omitempty"`
+	ID       string   `json:"id"`
+	Profile  string   `json:"profile"`
+	Command  []string `json:"command"`
+	ExitCode int      `json:"exitCode"`
+	TimedOut bool     `json:"timedOut"`
+	// End is why a limit has ended the task, or which limits it has met.
+	End            *container.End `json:"end,omitempty"`
+	DurationMillis int64          `json:"durationMillis"`
+	Stdout         text           `json:"stdout"`
+	Stderr         text           `json:"stderr"`
+	DroppedStdout  int64          `json:"stdoutDroppedBytes,omitempty"`
+	DroppedStderr  int64          `json:"stderrDroppedBytes,omitempty"`
+	Notes          []string       `json:"notes,omitempty"`
 }
 
 // text is captured output: a JSON string, or {"base64": ...} if it is not UTF-8.
@@ -306,7 +310,7 @@ func (t text) MarshalJSON() ([]byte, error) {
 func (o *operation) report(out outcome, captured *[2]capture) error {
 	res := result{
 		ID: o.request.ID, Profile: o.flags.profile, Command: o.request.Command,
-		ExitCode: out.status, TimedOut: out.timedOut, DurationMillis: time.Since(o.started).Milliseconds(),
+		ExitCode: out.status, TimedOut: out.timedOut, End: out.end, DurationMillis: time.Since(o.started).Milliseconds(),
 		Stdout: captured[0].kept.Bytes(), Stderr: captured[1].kept.Bytes(),
 		DroppedStdout: captured[0].dropped, DroppedStderr: captured[1].dropped, Notes: o.notes,
 	}

@@ -10,6 +10,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/agentsafe/agentsafe/runtime/container"
+	"github.com/agentsafe/agentsafe/runtime/supervise"
 )
 
 // stopGrace is how long a task may take to end after it was asked to.
@@ -19,6 +20,7 @@ const stopGrace = 10 * time.Second
 type outcome struct {
 	status   int // as a shell gives it
 	timedOut bool
+	end      *container.End // why a limit has ended it; nil if none has
 }
 
 // execute creates and starts the container, sees it to its end and deletes it.
@@ -28,6 +30,10 @@ func (o *operation) execute(ctx context.Context, captured *[2]capture) (out outc
 	signal.Notify(signals)
 	defer signal.Stop(signals)
 	create := &container.CreateOptions{ID: o.request.ID, Bundle: o.dir.path, Spec: o.spec(), Attached: true}
+	var owner *supervise.Supervisor
+	create.SuperviseAlways, create.Supervise = true, supervise.InProcess(supervise.Options{
+		WallClock: o.flags.timeout, WallClockRule: "--timeout",
+	}, func(s *supervise.Supervisor) { owner = s })
 	var term *terminal
 	var std *stdio
 	if o.request.Terminal {
@@ -70,7 +76,7 @@ func (o *operation) execute(ctx context.Context, captured *[2]capture) (out outc
 		}
 	}
 	s := supervisor{process: c.Init(), container: c, term: term, signals: signals}
-	if out, err = s.wait(ctx, o.flags.timeout); err != nil {
+	if out, err = s.wait(ctx); err != nil {
 		return outcome{}, err
 	}
 	// Deleting ends every process that is left, so that the outputs end, too.
@@ -80,6 +86,9 @@ func (o *operation) execute(ctx context.Context, captured *[2]capture) (out outc
 	term.drain()
 	if std != nil {
 		std.drain()
+	}
+	if out.end = owner.End(); out.end != nil {
+		out.timedOut = out.end.Reason == container.EndWallClock || out.end.Reason == container.EndCPUTime
 	}
 	return out, nil
 }
@@ -92,12 +101,11 @@ type supervisor struct {
 	signals   <-chan os.Signal
 
 	out     outcome
-	timeUp  <-chan time.Time // the caller's limit
 	graceUp <-chan time.Time // set once the task was asked to stop
 }
 
-// wait returns when the process has ended, by itself or because the time is up.
-func (s *supervisor) wait(ctx context.Context, timeout time.Duration) (outcome, error) {
+// wait returns when the process has ended.
+func (s *supervisor) wait(ctx context.Context) (outcome, error) {
 	type exit struct {
 		status int
 		err    error
@@ -107,20 +115,12 @@ func (s *supervisor) wait(ctx context.Context, timeout time.Duration) (outcome, 
 		status, err := s.process.Wait()
 		done <- exit{status, err}
 	}()
-	if timeout > 0 {
-		timer := time.NewTimer(timeout)
-		defer timer.Stop()
-		s.timeUp = timer.C
-	}
 	for {
 		var err error
 		select {
 		case e := <-done:
 			s.out.status = e.status
 			return s.out, e.err
-		case <-s.timeUp:
-			s.out.timedOut, s.timeUp = true, nil
-			err = s.killAll(ctx)
 		case <-s.graceUp:
 			s.graceUp = nil
 			err = s.killAll(ctx)

@@ -43,6 +43,10 @@ type CreateOptions struct {
 	// once the process is set up, inside its root file system, so that what is wrong with the container is an error of
 	// Create. The process ends if the caller does.
 	Held bool
+	// Supervise puts a supervisor of this process in charge if the profile needs one, or always with SuperviseAlways; nil
+	// starts the monitor program.
+	Supervise       func(c *Container) (Supervisor, error)
+	SuperviseAlways bool
 }
 
 // creation is a create in progress.
@@ -61,6 +65,8 @@ type creation struct {
 	group  chan groupResult
 	policy *Policy
 	sealed []string // mounts that become read-only at the end
+	// monitor is the program that will supervise the container; nil if none needs to.
+	monitor *monitor
 }
 
 type groupResult struct {
@@ -90,7 +96,7 @@ func (r *Runtime) Create(ctx context.Context, o *CreateOptions) (*Container, err
 
 func (cr *creation) run(ctx context.Context) error {
 	for _, step := range []func(context.Context) error{
-		cr.load, cr.judge, cr.acquireCgroup, cr.spawn, cr.settle, cr.hooks, cr.ready,
+		cr.load, cr.judge, cr.summon, cr.acquireCgroup, cr.spawn, cr.settle, cr.supervise, cr.hooks, cr.ready,
 	} {
 		if err := step(ctx); err != nil {
 			return err

@@ -73,6 +73,7 @@ func (c *Container) delete(ctx context.Context, force bool) error {
 	if err := c.killAll(ctx); err != nil {
 		return err
 	}
+	c.closeSupervisor(ctx)
 	if err := c.destroyCgroup(); err != nil {
 		return err
 	}

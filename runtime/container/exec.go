@@ -6,11 +6,13 @@ import (
 	"os"
 	"strconv"
 	"syscall"
+	"time"
 
 	specs "github.com/opencontainers/runtime-spec/specs-go"
 	"golang.org/x/sys/unix"
 
 	"github.com/agentsafe/agentsafe/profiles"
+	"github.com/agentsafe/agentsafe/runtime/cgroup"
 	"github.com/agentsafe/agentsafe/runtime/initproc"
 )
 
@@ -23,6 +25,12 @@ type ExecOptions struct {
 	ConsoleSocket         *os.File
 	ExtraFiles            []*os.File
 	PidFile               string
+	// ID names the process in the evidence, "" if the engine has no name for it.
+	ID string
+	// WallClock ends the process with all its descendants after this time, 0 for none; the profile's limit holds too.
+	WallClock time.Duration
+	// Detached says that nobody will call Wait on the result.
+	Detached bool
 	// IgnorePaused lets the process wait in a frozen cgroup.
 	IgnorePaused bool
 	// program is executed in place of what Args[0] names.
@@ -32,6 +40,10 @@ type ExecOptions struct {
 // Process is a process that this program has started and is the parent of.
 type Process struct {
 	child *initproc.Child
+	// cgroup holds this process and its descendants, nil if they are not told from the container's others.
+	cgroup *cgroup.Branch
+	// exited tells the supervisor of the end; nil if there is none.
+	exited func(pid, status int)
 }
 
 // PID returns the process's number in the caller's pid namespace.
@@ -50,7 +62,11 @@ func (p *Process) Wait() (int, error) {
 	if err != nil {
 		return 0, fmt.Errorf("wait for process %d: %w", p.child.PID, err)
 	}
-	return exitStatus(st), nil
+	status := exitStatus(st)
+	if p.exited != nil {
+		p.exited(p.child.PID, status)
+	}
+	return status, nil
 }
 
 // awaitExit parks the goroutine in the poller until the process has ended: waitid(2) would keep a thread for as long as
@@ -102,7 +118,11 @@ func (c *Container) Init() *Process {
 	if c.child == nil {
 		return nil
 	}
-	return &Process{c.child}
+	p := &Process{child: c.child}
+	if c.supervisor != nil {
+		p.exited = c.supervisor.Exited
+	}
+	return p
 }
 
 // Exec starts a further process in a container that runs. It goes through the same limits, ids, capabilities, Landlock
@@ -129,23 +149,40 @@ func (c *Container) Exec(ctx context.Context, o *ExecOptions) (*Process, error) 
 			c.rt.opts.Warn(n.String())
 		}
 	}
-	child, err := c.spawnExec(o, process, pidfd)
+	if _, err := c.Supervisor(); err != nil {
+		return nil, fmt.Errorf("cannot exec: %w", err)
+	}
+	p := &Process{}
+	if p.cgroup, err = c.execBranch(o, d); err != nil {
+		return nil, err
+	}
+	if p.child, err = c.spawnExec(o, process, pidfd); err == nil {
+		err = explainExec(c.admit(p, process), process.Args)
+		if err == nil {
+			err = c.superviseExec(p, o)
+		}
+		if err == nil {
+			err = writePidFile(o.PidFile, p.child.PID)
+		}
+	}
 	if err != nil {
+		p.abandon()
 		return nil, err
 	}
-	if err := c.admit(child, process); err != nil {
-		child.Process.Kill() //nolint:errcheck // gone is what we want
-		child.Process.Wait() //nolint:errcheck // likewise
-		child.Close()
-		return nil, explainExec(err, process.Args)
+	return p, nil
+}
+
+// abandon ends a process that has been started in vain.
+func (p *Process) abandon() {
+	if p.child != nil {
+		p.child.Process.Kill() //nolint:errcheck // gone is what we want
+		p.child.Process.Wait() //nolint:errcheck // likewise
+		p.child.Close()
 	}
-	if err := writePidFile(o.PidFile, child.PID); err != nil {
-		child.Process.Kill() //nolint:errcheck // gone is what we want
-		child.Process.Wait() //nolint:errcheck // likewise
-		child.Close()
-		return nil, err
+	if p.cgroup != nil {
+		p.cgroup.Kill(context.Background()) //nolint:errcheck // the container's own end takes it along
+		p.cgroup.Remove()                   //nolint:errcheck // likewise
 	}
-	return &Process{child}, nil
 }
 
 func (c *Container) checkExec(o *ExecOptions) error {
@@ -224,13 +261,19 @@ func (c *Container) joinFlags() int {
 }
 
 // admit places the child in the container's cgroup and lets it go on up to execve.
-func (c *Container) admit(child *initproc.Child, process *specs.Process) error {
+func (c *Container) admit(p *Process, process *specs.Process) error {
+	child := p.child
 	g, err := c.cgroupGroup()
 	if err != nil {
 		return err
 	}
 	if g != nil {
 		if err := g.Add(child.PID); err != nil {
+			return err
+		}
+	}
+	if p.cgroup != nil {
+		if err := p.cgroup.Add(child.PID); err != nil {
 			return err
 		}
 	}

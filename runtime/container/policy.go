@@ -102,6 +102,27 @@ func (p *Policy) apply(process *initproc.Process) {
 		return
 	}
 	process.Seccomp, process.SeccompFlags, process.Landlock = p.Seccomp, p.Flags, p.Landlock
+	if n := p.Profile.Limits.OpenFiles; n > 0 && !p.Profile.Unrestricted {
+		process.Rlimits = lowerOpenFiles(process.Rlimits, uint64(n)) //nolint:gosec // positive
+	}
+}
+
+// lowerOpenFiles returns a copy of the limits in which RLIMIT_NOFILE is at most n. What the engine has not set is
+// inherited from this process, and must not be raised.
+func lowerOpenFiles(in []initproc.Rlimit, n uint64) []initproc.Rlimit {
+	out := slices.Clone(in)
+	for i := range out {
+		if r := &out[i]; r.Resource == unix.RLIMIT_NOFILE {
+			r.Cur, r.Max = min(r.Cur, n), min(r.Max, n)
+			return out
+		}
+	}
+	var inherited unix.Rlimit
+	if unix.Getrlimit(unix.RLIMIT_NOFILE, &inherited) != nil {
+		inherited.Max = n
+	}
+	n = min(n, inherited.Max)
+	return append(out, initproc.Rlimit{Resource: unix.RLIMIT_NOFILE, Cur: n, Max: n, SpecIndex: len(in)})
 }
 
 // installNetwork puts the drop policy into the container's network namespace. It names no interface, so it holds for

@@ -31,6 +31,8 @@ type Options struct {
 	LandlockBestEffort bool
 	// CacheDir holds compiled filters; SeccompHelper is the program that compiles them.
 	CacheDir, SeccompHelper string
+	// Monitor is the program that supervises containers whose creator does not stay; see CreateOptions.Supervise.
+	Monitor string
 	// Warn gets what is worth a log line and no error; nil discards it.
 	Warn func(message string)
 }
@@ -80,6 +82,8 @@ type Container struct {
 	attached bool
 	// held says that the child waits at the start point meanwhile, and the details have been written.
 	held bool
+	// supervisor is known once it was asked for.
+	supervisor Supervisor
 }
 
 // ID returns the container's id.

@@ -30,6 +30,9 @@ func (c *Container) Start(ctx context.Context) error {
 	if err := c.beforeStart(ctx); err != nil {
 		return c.explainStart(err)
 	}
+	if err := c.begin(); err != nil {
+		return c.explainStart(err)
+	}
 	if err := c.release(); err != nil {
 		return err
 	}

@@ -67,6 +67,11 @@ type State struct {
 	// Profile and PolicyHash name the policy in force.
 	Profile    string `json:"profile"`
 	PolicyHash string `json:"policyHash"`
+	// SupervisorPID and SupervisorStart are the process that enforces what the kernel does not, 0 if there is nothing of
+	// that kind; Monitored says that it is a monitor program, and not whoever has created the container.
+	SupervisorPID   int    `json:"supervisorPid,omitempty"`
+	SupervisorStart uint64 `json:"supervisorStart,omitempty"`
+	Monitored       bool   `json:"monitored,omitempty"`
 }
 
 // CgroupPaths is cgroup.State without the resources in force.
@@ -108,12 +113,14 @@ func writeState(dir *os.File, s *State) error {
 	return writeFileAt(dir, stateFile, data, 0o600)
 }
 
-func writeDetail(dir *os.File, d *Detail) error {
-	data, err := json.Marshal(d)
+func writeDetail(dir *os.File, d *Detail) error { return replaceJSON(dir, detailFile, d) }
+
+func replaceJSON(dir *os.File, name string, v any) error {
+	data, err := json.Marshal(v)
 	if err != nil {
-		return fmt.Errorf("encode detail of state: %w", err)
+		return fmt.Errorf("encode %s: %w", name, err)
 	}
-	return writeFileAt(dir, detailFile, data, 0o600)
+	return writeFileAt(dir, name, data, 0o600)
 }
 
 // writeFileAt replaces a file atomically: a reader sees the old or the new content, a crash leaves one of them.

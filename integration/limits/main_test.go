@@ -1,0 +1,155 @@
+package limits
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/agentsafe/agentsafe/integration/harness"
+)
+
+const image = "busybox:test"
+
+var (
+	box        *harness.Box
+	docker     *harness.Docker
+	containerd *harness.Containerd
+	rootfs     string
+	reloaded   sync.Once
+)
+
+// policies are the profiles of these tests, by name: what each adds to agent.
+func policies() map[string]string {
+	return map[string]string{
+		"wall":  "limits: {wallClock: 1500ms}",
+		"cpu":   "limits: {cpuTime: 1s}",
+		"few":   "limits: {memory: 48MiB, pids: 24, openFiles: 64, wallClock: 1m}",
+		"execs": "exec: {wallClock: 1s}",
+	}
+}
+
+func TestMain(m *testing.M) {
+	harness.Main(m, harness.Options{
+		Prepare: func(context.Context) error {
+			_, err := harness.Busybox()
+			return err
+		},
+		Setup: func(b *harness.Box) (func() error, error) {
+			box = b
+			busybox, err := harness.Busybox()
+			if err != nil {
+				return nil, err
+			}
+			rootfs = busybox.Rootfs
+			if err := installPolicies(); err != nil {
+				return nil, err
+			}
+			if docker, err = b.StartDocker(); err != nil {
+				return nil, err
+			}
+			if containerd, err = b.StartContainerd(); err != nil {
+				return docker.Stop, err
+			}
+			stop := func() error {
+				err := containerd.Stop()
+				if derr := docker.Stop(); err == nil {
+					err = derr
+				}
+				return err
+			}
+			if err := docker.Import(busybox.Tar, image); err != nil {
+				return stop, err
+			}
+			return stop, containerd.Import(busybox.Archive)
+		},
+	})
+}
+
+// program is one of ours.
+func program(name string) string {
+	path, err := harness.RuntimePath()
+	if err != nil {
+		return err.Error()
+	}
+	return filepath.Join(filepath.Dir(path), name)
+}
+
+// installPolicies makes the profiles known, and for each a runtime of Docker's and a program for containerd, which both
+// choose a runtime by name only.
+func installPolicies() error {
+	for name, text := range policies() {
+		file := filepath.Join(box.Dir, name+".yaml")
+		text = "apiVersion: agentsafe.dev/v1\nkind: Profile\nmetadata: {name: " + name + "}\nextends: agent\n" + text + "\n"
+		if err := os.WriteFile(file, []byte(text), 0o644); err != nil {
+			return err
+		}
+		if out, err := exec.Command(program("agentsafectl"), "profile", "install", file).CombinedOutput(); err != nil {
+			return fmt.Errorf("install profile %s: %w\n%s", name, err, out)
+		}
+		script := "#!/bin/sh\nexec " + program("agentsafe") + " --profile " + name + ` "$@"` + "\n"
+		if err := os.WriteFile(wrapper(name), []byte(script), 0o755); err != nil {
+			return err
+		}
+		// containerd finds shims beside the address of its socket's PATH; by absolute path it needs no PATH.
+		if err := os.Symlink(program("containerd-shim-agentsafe-v2"), shimPath(name)); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func wrapper(profile string) string { return filepath.Join(box.Dir, "agentsafe-"+profile) }
+func shimPath(profile string) string {
+	return filepath.Join(box.Dir, "containerd-shim-agentsafe-"+profile+"-v2")
+}
+
+// reloadDocker adds a runtime for each profile to the running daemon.
+func reloadDocker(t testing.TB) {
+	t.Helper()
+	config := filepath.Join(box.Dir, "daemon.json")
+	data, err := os.ReadFile(config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var all map[string]any
+	if err := json.Unmarshal(data, &all); err != nil {
+		t.Fatal(err)
+	}
+	runtimes := all["runtimes"].(map[string]any)
+	for name := range policies() {
+		runtimes[name] = map[string]any{"path": program("agentsafe"), "runtimeArgs": []string{"--profile", name}}
+	}
+	if data, err = json.Marshal(all); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(config, data, 0o644); err != nil {
+		t.Fatal(err)
+	}
+	pid, err := os.ReadFile("/run/docker-test.pid")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var n int
+	if _, err := fmt.Sscan(string(pid), &n); err != nil {
+		t.Fatal(err)
+	}
+	if err := unix.Kill(n, unix.SIGHUP); err != nil {
+		t.Fatal(err)
+	}
+	for range 200 {
+		if strings.Contains(docker.Must(t, "info", "--format", "{{json .Runtimes}}"), `"wall"`) {
+			return
+		}
+		time.Sleep(20 * time.Millisecond)
+	}
+	t.Fatal("docker does not know the new runtimes")
+}

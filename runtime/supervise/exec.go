@@ -1,0 +1,138 @@
+package supervise
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/agentsafe/agentsafe/runtime/cgroup"
+	"github.com/agentsafe/agentsafe/runtime/supervise/wire"
+)
+
+// running is a process that an engine has started in the container, until its end has been told.
+type running struct {
+	wire.Exec
+	pidfd   *os.File
+	branch  *cgroup.Branch // nil if its descendants are not told from others
+	started time.Time
+	// report is closed when the parent has told the status.
+	report   chan struct{}
+	parent   parentReport
+	timer    *time.Timer
+	timedOut bool
+	done     chan struct{} // closed when the end has been told
+}
+
+// Exec implements container.Supervisor: a process has joined.
+func (s *Supervisor) Exec(e *wire.Exec, pidfd *os.File) error {
+	own, err := unix.FcntlInt(pidfd.Fd(), unix.F_DUPFD_CLOEXEC, 3)
+	if err != nil {
+		return fmt.Errorf("supervise exec: %w", err)
+	}
+	r := &running{
+		Exec: *e, pidfd: os.NewFile(uintptr(own), "pidfd"), started: time.Now(),
+		report: make(chan struct{}), done: make(chan struct{}),
+	}
+	if e.Cgroup != "" {
+		if r.branch, err = cgroup.OpenBranch(e.Cgroup); err != nil {
+			r.pidfd.Close()
+			return err
+		}
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.closes {
+		r.pidfd.Close()
+		return errClosing
+	}
+	s.execs[e.PID] = r
+	if e.WallClock > 0 {
+		r.timer = time.AfterFunc(e.WallClock, func() { s.expireExec(r) })
+	}
+	s.group.Go(func() { s.watchExec(r) })
+	return nil
+}
+
+// expireExec ends one exec with all its descendants.
+func (s *Supervisor) expireExec(r *running) {
+	s.mu.Lock()
+	r.timedOut = true
+	s.mu.Unlock()
+	if r.branch == nil {
+		return // Exec gives every process with a limit a branch
+	}
+	if err := r.branch.Signal(unix.SIGTERM); err != nil {
+		s.o.Warn(fmt.Sprintf("end exec %s: %v", r.ID, err))
+	}
+	for until := time.Now().Add(Grace); time.Now().Before(until); time.Sleep(20 * time.Millisecond) {
+		if pids, err := r.branch.PIDs(); err == nil && len(pids) == 0 {
+			return
+		}
+	}
+	if err := r.branch.Kill(context.Background()); err != nil {
+		s.o.Warn(fmt.Sprintf("end exec %s: %v", r.ID, err))
+	}
+}
+
+// reportTimeout is how long the report of a parent is waited for once its child has ended.
+const reportTimeout = 5 * time.Second
+
+// watchExec waits for the end of a process and tells it.
+func (s *Supervisor) watchExec(r *running) {
+	defer r.pidfd.Close()
+	if !waitExit(s.ctx, r.pidfd, r.PID, 0) {
+		close(r.done)
+		return
+	}
+	status := Unknown
+	if r.ParentReports {
+		select {
+		case <-r.report:
+			status = r.parent.status
+		case <-time.After(reportTimeout):
+			status = exitStatus(s.ctx, r.pidfd)
+		}
+	} else {
+		status = exitStatus(s.ctx, r.pidfd)
+	}
+	if r.timer != nil {
+		r.timer.Stop()
+	}
+	s.mu.Lock()
+	exit := ExecExit{Exec: r.Exec, Status: status, Started: r.started, Ended: time.Now(), TimedOut: r.timedOut}
+	callbacks := s.onExec
+	delete(s.execs, r.PID)
+	s.mu.Unlock()
+	for _, f := range callbacks {
+		f(exit)
+	}
+	if r.branch != nil && !exit.TimedOut {
+		// What it left behind stays until the container ends.
+		r.branch.Remove() //nolint:errcheck // busy, then
+	}
+	close(r.done)
+}
+
+// Exited implements container.Supervisor. It returns when everybody has been told.
+func (s *Supervisor) Exited(pid, status int) {
+	s.mu.Lock()
+	r := s.execs[pid]
+	if r == nil {
+		if pid == s.c.State().InitPID {
+			s.parent = parentReport{status, true}
+			defer s.settled.Do(s.settle)
+		}
+		s.mu.Unlock()
+		return
+	}
+	first := !r.parent.known
+	r.parent = parentReport{status, true}
+	s.mu.Unlock()
+	if first {
+		close(r.report)
+	}
+	<-r.done
+}

@@ -1,0 +1,381 @@
+package supervise
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"runtime"
+	"sync"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/agentsafe/agentsafe/profiles"
+	"github.com/agentsafe/agentsafe/runtime/container"
+	"github.com/agentsafe/agentsafe/runtime/supervise/wire"
+)
+
+// Grace is how long a task may take to end between SIGTERM and SIGKILL.
+const Grace = 2 * time.Second
+
+// cpuPoll bounds how much later than due a limit of CPU time is noticed.
+const cpuPoll = 500 * time.Millisecond
+
+// Limits are what the supervisor enforces; 0 is no limit.
+type Limits struct {
+	WallClock, CPUTime time.Duration
+	// Profile names where they come from; wallClockRule is what set that limit.
+	Profile       string
+	wallClockRule string
+}
+
+// LimitsOf returns the limits of a profile.
+func LimitsOf(p *profiles.Profile) Limits {
+	if p.Unrestricted {
+		return Limits{Profile: p.Name}
+	}
+	return Limits{WallClock: time.Duration(p.Limits.WallClock), CPUTime: time.Duration(p.Limits.CPUTime), Profile: p.Name}
+}
+
+// Options configure a Supervisor.
+type Options struct {
+	// WallClock is a limit of the caller's beside the profile's, 0 for none; WallClockRule names it in messages.
+	WallClock     time.Duration
+	WallClockRule string
+	// Stderr is the standard error of the first process, unless that is a terminal: it gets a line when a limit ends the
+	// container. It stays the caller's; nil for none.
+	Stderr *os.File
+	// Ended is called once when a limit ends the container, before its processes are signalled; nil ignores it.
+	Ended func(e container.End)
+	// Warn gets what is worth a log line; nil discards it.
+	Warn func(message string)
+}
+
+// Supervisor is in charge of one container. It implements container.Supervisor and is safe for concurrent use.
+type Supervisor struct {
+	c      *container.Container
+	o      Options
+	limits Limits
+	init   *os.File // pidfd
+	socket *net.UnixListener
+	ctx    context.Context //nolint:containedctx // the life of the supervisor, which its goroutines share
+	stop   context.CancelFunc
+	group  sync.WaitGroup
+	// closed is closed when Close has finished.
+	closed chan struct{}
+	once   sync.Once
+	// ending is endAll, if a limit has been met; settled is settle.
+	ending  sync.WaitGroup
+	settled sync.Once
+
+	mu     sync.Mutex
+	begun  bool
+	closes bool
+	end    *container.End
+	stderr *os.File // ours, until the first process has ended
+	said   bool
+	execs  map[int]*running // by pid
+	onExec []OnExec
+	parent parentReport // of the first process
+	timers []*time.Timer
+}
+
+// parentReport is an exit status from a process's parent.
+type parentReport struct {
+	status int
+	known  bool
+}
+
+// Unknown is the exit status of a process whose end only its parent has seen.
+const Unknown = -1
+
+// ExecExit is the end of a process that an engine has started in the container.
+type ExecExit struct {
+	wire.Exec
+	// Status is 128+n for signal n, or Unknown.
+	Status         int
+	Started, Ended time.Time
+	// TimedOut says that the process's own time limit has ended it.
+	TimedOut bool
+}
+
+// OnExec is told of a process's end. It must not call the Supervisor.
+type OnExec func(e ExecExit)
+
+// New puts a supervisor in charge of a container that has been created and not started. The socket is the listening one
+// of container.ListenSupervisor; it stays the caller's. c must stay open until the Supervisor is closed.
+func New(c *container.Container, socket *os.File, o Options) (*Supervisor, error) {
+	d, err := c.Detail()
+	if err != nil {
+		return nil, err
+	}
+	if o.Warn == nil {
+		o.Warn = func(string) {}
+	}
+	s := &Supervisor{c: c, o: o, limits: LimitsOf(d.Policy.Profile), execs: map[int]*running{}, closed: make(chan struct{})}
+	s.limits.wallClockRule = fmt.Sprintf("limits.wallClock of profile %q", s.limits.Profile)
+	if o.WallClock > 0 && (s.limits.WallClock == 0 || o.WallClock < s.limits.WallClock) {
+		s.limits.WallClock, s.limits.wallClockRule = o.WallClock, o.WallClockRule
+	}
+	if s.init, err = c.PidFD(); err != nil {
+		return nil, fmt.Errorf("supervise container %q: %w", c.ID(), err)
+	}
+	l, err := net.FileListener(socket)
+	if err != nil {
+		s.init.Close()
+		return nil, fmt.Errorf("supervise container %q: %w", c.ID(), err)
+	}
+	s.socket = l.(*net.UnixListener) //nolint:forcetypeassert // a unix socket it is
+	s.socket.SetUnlinkOnClose(false)
+	s.keepStderr(o.Stderr)
+	s.ctx, s.stop = context.WithCancel(context.Background())
+	if err := s.plugIn(); err != nil {
+		s.shutdown()
+		s.init.Close()
+		return nil, err
+	}
+	s.group.Go(s.accept)
+	s.group.Go(s.watchInit)
+	return s, nil
+}
+
+// InProcess returns the function for container.CreateOptions.Supervise. made, if not nil, gets the Supervisor.
+func InProcess(o Options, made func(s *Supervisor)) func(c *container.Container) (container.Supervisor, error) {
+	return func(c *container.Container) (container.Supervisor, error) {
+		socket, err := container.ListenSupervisor(c)
+		if err != nil {
+			return nil, err
+		}
+		defer socket.Close()
+		s, err := New(c, socket, o)
+		if err != nil {
+			return nil, err
+		}
+		if made != nil {
+			made(s)
+		}
+		return s, nil
+	}
+}
+
+// OnExec registers a function for the end of every process that an engine starts. It is to be called before the
+// container is started.
+func (s *Supervisor) OnExec(f OnExec) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.onExec = append(s.onExec, f)
+}
+
+// Begin implements container.Supervisor: the clocks start.
+func (s *Supervisor) Begin() error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	switch {
+	case s.closes:
+		return errClosing
+	case s.begun:
+		return nil
+	}
+	s.begun = true
+	if limit := s.limits.WallClock; limit > 0 {
+		s.timers = append(s.timers, time.AfterFunc(limit, func() {
+			s.expire(container.End{
+				Reason:  container.EndWallClock,
+				Message: fmt.Sprintf("ran longer than %s (%s)", limit, s.limits.wallClockRule),
+			})
+		}))
+	}
+	if s.limits.CPUTime > 0 {
+		s.group.Go(s.watchCPU)
+	}
+	return nil
+}
+
+var errClosing = errors.New("the container is being deleted")
+
+// watchCPU ends the container when its processes have used up their time. It looks again when they could have, at the
+// earliest.
+func (s *Supervisor) watchCPU() {
+	limit := s.limits.CPUTime
+	for {
+		used, err := s.c.CPUTime()
+		if err != nil {
+			if s.ctx.Err() == nil {
+				s.expire(container.End{Reason: container.EndSupervisor, Message: "its CPU time can't be read: " + err.Error()})
+			}
+			return
+		}
+		if used >= limit {
+			s.expire(container.End{
+				Reason:  container.EndCPUTime,
+				Message: fmt.Sprintf("used more than %s of CPU time (limits.cpuTime of profile %q)", limit, s.limits.Profile),
+			})
+			return
+		}
+		wait := max((limit-used)/time.Duration(runtime.NumCPU()), 20*time.Millisecond)
+		select {
+		case <-s.ctx.Done():
+			return
+		case <-time.After(min(wait, cpuPoll)):
+		}
+	}
+}
+
+// expire ends the container for a reason, once; a later reason is ignored.
+func (s *Supervisor) expire(e container.End) {
+	s.mu.Lock()
+	first := s.end == nil && !s.closes
+	if first {
+		e.At = time.Now().UTC()
+		s.end = &e
+		s.ending.Add(1) // under the lock: finish waits once it has said that it closes
+	}
+	s.mu.Unlock()
+	if !first {
+		return
+	}
+	if err := s.c.WriteEnd(&e); err != nil {
+		s.o.Warn(err.Error())
+	}
+	if s.o.Ended != nil {
+		s.o.Ended(e)
+	}
+	s.o.Warn(fmt.Sprintf("container %q %s: ended", s.c.ID(), e.Message))
+	// A goroutine of its own: the timer's must not wait, and Close waits for this one.
+	s.group.Go(func() {
+		defer s.ending.Done()
+		s.endAll(e.Message)
+	})
+}
+
+// endAll ends every process of the container: those that ask for it may clean up first.
+func (s *Supervisor) endAll(message string) {
+	defer s.hangUp()
+	s.say(message, false)
+	defer s.say(message, true)
+	if err := s.c.Kill(s.ctx, unix.SIGTERM, true); err != nil && !errors.Is(err, container.ErrNotRunning) {
+		s.o.Warn(fmt.Sprintf("end container %q: %v", s.c.ID(), err))
+	}
+	waitExit(s.ctx, s.init, s.c.State().InitPID, Grace)
+	for {
+		// What the first process leaves behind, or all. Not bounded by the supervisor's life: this is the limit itself.
+		err := s.c.Kill(context.Background(), unix.SIGKILL, true)
+		if err == nil || errors.Is(err, container.ErrNotRunning) {
+			return
+		}
+		s.o.Warn(fmt.Sprintf("end container %q: %v", s.c.ID(), err))
+		select {
+		case <-s.ctx.Done():
+			return
+		case <-time.After(time.Second):
+		}
+	}
+}
+
+// End returns why a limit has ended the container; nil if none has.
+func (s *Supervisor) End() *container.End {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.end
+}
+
+// watchInit waits for the end of the first process and writes down what limits it has met.
+func (s *Supervisor) watchInit() {
+	if !waitExit(s.ctx, s.init, s.c.State().InitPID, 0) {
+		return
+	}
+	s.settled.Do(s.settle)
+}
+
+// settle writes down what limits the container has met, once its first process has ended.
+func (s *Supervisor) settle() {
+	s.noteCounters()
+	switch e := s.End(); {
+	case e == nil || e.Reason == "":
+		s.hangUp()
+	case e.Reason == container.EndOOM:
+		s.say(e.Message, true)
+		s.hangUp()
+	} // of every other reason, endAll speaks
+}
+
+// noteCounters adds to the end what the kernel's own limits have done. It says OOM only if nothing else has ended the
+// container, and a kill is there.
+func (s *Supervisor) noteCounters() {
+	oom, err := s.c.OOMKills()
+	if err != nil {
+		oom = 0 // without a memory cgroup there are none
+	}
+	refused, err := s.c.PIDsRefused()
+	if err != nil {
+		refused = 0
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if oom == 0 && refused == 0 && s.end == nil {
+		return
+	}
+	if s.end == nil {
+		s.end = &container.End{At: time.Now().UTC()}
+	}
+	s.end.OOMKills, s.end.PIDsRefused = oom, refused
+	if s.end.Reason == "" && oom > 0 {
+		s.end.Reason = container.EndOOM
+		s.end.Message = fmt.Sprintf("ran out of memory: the kernel has ended %d of its processes", oom)
+	}
+	if err := s.c.WriteEnd(s.end); err != nil {
+		s.o.Warn(err.Error())
+	}
+}
+
+// Close implements container.Supervisor. It returns when every function of OnExec has been called.
+func (s *Supervisor) Close(ctx context.Context) error {
+	err := s.finish(ctx)
+	s.shutdown()
+	return err
+}
+
+// finish sees to it that everything has been told; the processes of the container have ended by now.
+func (s *Supervisor) finish(ctx context.Context) error {
+	s.mu.Lock()
+	s.closes = true
+	timers := s.timers
+	s.timers = nil
+	var left []*running
+	for _, r := range s.execs {
+		left = append(left, r)
+	}
+	s.mu.Unlock()
+	for _, t := range timers {
+		t.Stop()
+	}
+	for _, r := range left {
+		select {
+		case <-r.done:
+		case <-ctx.Done():
+			return fmt.Errorf("close supervisor: %w", context.Cause(ctx))
+		}
+	}
+	s.ending.Wait()
+	s.settled.Do(s.settle)
+	return nil
+}
+
+// shutdown ends the supervisor's goroutines and closes its files.
+func (s *Supervisor) shutdown() {
+	s.once.Do(func() {
+		s.stop()
+		s.socket.Close()
+		s.hangUp()
+		close(s.closed)
+	})
+}
+
+// Wait waits until the Supervisor is closed and its goroutines have ended.
+func (s *Supervisor) Wait() {
+	<-s.closed
+	s.group.Wait()
+	s.init.Close()
+}
