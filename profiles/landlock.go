@@ -120,7 +120,7 @@ func PlanLandlock(s *specs.Spec, p *Profile, host HostFacts) (*LandlockPlan, []N
 	if p.Unrestricted || p.Landlock == LandlockOff {
 		return nil, nil, nil
 	}
-	l := &landlockBuilder{profile: p, bestEffort: host.LandlockBestEffort || p.Landlock == LandlockBestEffort, vars: expansion(s)}
+	l := &landlockBuilder{profile: p, bestEffort: host.LandlockBestEffort || p.Landlock == LandlockBestEffort, vars: ExpandVariables(s)}
 	l.plan.ABI = host.LandlockABI
 	var err error
 	switch {
@@ -146,7 +146,7 @@ func PlanLandlock(s *specs.Spec, p *Profile, host HostFacts) (*LandlockPlan, []N
 type landlockBuilder struct {
 	profile    *Profile
 	bestEffort bool
-	vars       variables
+	vars       Variables
 	plan       LandlockPlan
 	notes      []Note
 }
@@ -266,13 +266,13 @@ func (l *landlockBuilder) scopes(s *specs.Spec, host HostFacts) error {
 
 func grantsRoot(paths []string) bool { return slices.Contains(paths, "/") }
 
-// variables are what a profile's paths can start with.
-type variables struct{ home, workspace string }
+// Variables are what a profile's paths can start with.
+type Variables struct{ home, workspace string }
 
-// expansion reads the variables from a spec. Environment and working directory can come from the image, which must not
+// ExpandVariables reads the variables from a spec. Environment and working directory can come from the image, which must not
 // widen its own policy: what is no home or workspace by its place grants nothing.
-func expansion(s *specs.Spec) variables {
-	var v variables
+func ExpandVariables(s *specs.Spec) Variables {
+	var v Variables
 	if s.Process == nil {
 		return v
 	}
@@ -319,7 +319,7 @@ func ownPlace(dir string, mounts []specs.Mount) bool {
 	return true
 }
 
-func (v variables) expand(unsafePath string) (string, bool) {
+func (v Variables) expand(unsafePath string) (string, bool) {
 	for _, x := range []struct{ name, value string }{{"$HOME", v.home}, {"~", v.home}, {"$WORKSPACE", v.workspace}} {
 		if rest, ok := strings.CutPrefix(unsafePath, x.name); ok {
 			return x.value + rest, x.value != ""

@@ -183,7 +183,7 @@ func TestAttack_HomeAndWorkspaceFromTheImage(t *testing.T) {
 	} {
 		spec := loadSpec(t, "docker")
 		spec.Process.Cwd, spec.Process.Env = c.cwd, []string{"HOME=/nowhere/else", "HOME=" + c.home}
-		got := expansion(spec)
+		got := ExpandVariables(spec)
 		if got.home != c.wantHome || got.workspace != c.wantWorkspace {
 			t.Errorf("HOME=%s cwd %s: got %+v", c.home, c.cwd, got)
 		}

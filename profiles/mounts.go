@@ -16,7 +16,7 @@ func isBind(m *specs.Mount) bool {
 }
 
 // planMounts judges every mount and returns the list with kernel file systems made read-only.
-func (p *Profile) planMounts(in []specs.Mount, host HostFacts) ([]specs.Mount, []Note, error) {
+func (p *Profile) planMounts(in []specs.Mount, host HostFacts, vars Variables) ([]specs.Mount, []Note, error) {
 	if len(host.Mounts) != len(in) {
 		return nil, nil, fmt.Errorf("plan mounts: facts about %d of %d mounts", len(host.Mounts), len(in))
 	}
@@ -35,6 +35,10 @@ func (p *Profile) planMounts(in []specs.Mount, host HostFacts) ([]specs.Mount, [
 		if sealed := p.sealed(&in[i]); sealed != nil {
 			out[i].Options = sealed
 			notes = append(notes, Note{Rule: "mounts", Text: in[i].Destination + " made read-only"})
+		}
+		if p.Filesystem.Workspace.mode() == WorkspaceReadonly && p.isWorkspace(&in[i], host.Mounts[i], vars) {
+			out[i].Options = readonly(in[i].Options)
+			notes = append(notes, Note{Rule: "workspace", Text: in[i].Destination + " made read-only"})
 		}
 	}
 	return out, notes, nil
@@ -73,20 +77,63 @@ func (p *Profile) sealed(m *specs.Mount) []string {
 	if isBind(m) || p.HasPack(PackContainers) && m.Type != "sysfs" {
 		return nil
 	}
-	readonly := false
-	for _, o := range m.Options {
-		switch o {
-		case "ro", "rro":
-			readonly = true
-		case "rw", "rrw":
-			readonly = false
-		}
-	}
-	if readonly {
+	if isReadonly(m.Options) {
 		return nil
 	}
 	out := slices.DeleteFunc(slices.Clone(m.Options), func(o string) bool { return o == "rw" || o == "rrw" })
 	return append(out, "ro")
+}
+
+// isReadonly reports what the last word of a mount's options on writing is.
+func isReadonly(options []string) bool {
+	out := false
+	for _, o := range options {
+		switch o {
+		case "ro", "rro":
+			out = true
+		case "rw", "rrw":
+			out = false
+		}
+	}
+	return out
+}
+
+// readonly returns the options for a mount that nothing can be written through, nor through what is mounted below it.
+func readonly(options []string) []string {
+	out := slices.DeleteFunc(slices.Clone(options), func(o string) bool { return o == "rw" || o == "rrw" || o == "ro" })
+	return append(out, "rro")
+}
+
+// isWorkspace reports whether a mount is a folder that the task works on: a writable bind mount of a directory, not
+// below a directory of the system, where engines mount files of their own, and one of the profile's workspace.paths if
+// there are any.
+func (p *Profile) isWorkspace(m *specs.Mount, src MountFacts, vars Variables) bool {
+	if !isBind(m) || isReadonly(m.Options) || src.Mode&unix.S_IFMT != unix.S_IFDIR {
+		return false
+	}
+	destination := path.Clean("/" + m.Destination)
+	switch first, _, _ := strings.Cut(destination[1:], "/"); first {
+	case "dev", "proc", "sys", "etc", "run":
+		return false
+	}
+	paths := p.Filesystem.Workspace.Paths
+	return len(paths) == 0 || slices.ContainsFunc(paths, func(unsafePath string) bool {
+		expanded, ok := vars.expand(unsafePath)
+		return ok && expanded == destination
+	})
+}
+
+// Workspaces returns the indices of the mounts of a spec that are workspaces under the profile. facts are as in
+// [HostFacts].
+func (p *Profile) Workspaces(s *specs.Spec, facts []MountFacts) []int {
+	var out []int
+	vars := ExpandVariables(s)
+	for i := range s.Mounts {
+		if i < len(facts) && p.isWorkspace(&s.Mounts[i], facts[i], vars) {
+			out = append(out, i)
+		}
+	}
+	return out
 }
 
 // checkBind judges the source by what was opened: its real path, its identity, its type. The names in the spec allow

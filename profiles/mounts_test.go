@@ -9,7 +9,7 @@ import (
 )
 
 func planMount(p *Profile, m specs.Mount, src MountFacts, known ...PathFacts) ([]specs.Mount, []Note, error) {
-	return p.planMounts([]specs.Mount{m}, HostFacts{Mounts: []MountFacts{src}, Paths: known})
+	return p.planMounts([]specs.Mount{m}, HostFacts{Mounts: []MountFacts{src}, Paths: known}, Variables{})
 }
 
 func bind(source string) specs.Mount {
@@ -261,7 +261,7 @@ func TestPlanMounts_MissingFacts(t *testing.T) {
 	if _, _, err := planMount(agent(), bind("/home"), MountFacts{}); err == nil {
 		t.Error("no facts about the source")
 	}
-	if _, _, err := agent().planMounts([]specs.Mount{bind("/home")}, HostFacts{}); err == nil {
+	if _, _, err := agent().planMounts([]specs.Mount{bind("/home")}, HostFacts{}, Variables{}); err == nil {
 		t.Error("no facts about any mount")
 	}
 }

@@ -25,6 +25,10 @@ type HostFacts struct {
 	// Paths are the identities of what [HostPaths] lists. Without them a second name of a dangerous directory (a bind
 	// mount of it elsewhere on the host) is not recognised.
 	Paths []PathFacts
+	// Hidden is what the patterns of [Profile.HidePatterns] match among the container's files, as paths of the container;
+	// HiddenKnown says that somebody has looked.
+	Hidden      []string
+	HiddenKnown bool
 }
 
 // MountFacts is what the source of a bind mount is, taken from the opened source.
@@ -117,7 +121,7 @@ func (plan *Plan) resolve(spec *specs.Spec, p *Profile) {
 		w.Background = "kill"
 	}
 	if len(w.Paths) > 0 {
-		vars := expansion(spec)
+		vars := ExpandVariables(spec)
 		w.Paths = make([]string, 0, len(p.Filesystem.Workspace.Paths))
 		for _, unsafePath := range p.Filesystem.Workspace.Paths {
 			if expanded, ok := vars.expand(unsafePath); ok {
@@ -152,15 +156,21 @@ func (plan *Plan) hardenProcess(spec *specs.Spec, p *Profile) error {
 // harden changes the rest of the plan's spec.
 func (plan *Plan) harden(spec *specs.Spec, p *Profile, host HostFacts) error {
 	out := plan.Spec
-	mounts, notes, err := p.planMounts(spec.Mounts, host)
+	mounts, notes, err := p.planMounts(spec.Mounts, host, ExpandVariables(spec))
 	if err != nil {
 		return err
 	}
 	out.Mounts = mounts
 	plan.Notes = append(plan.Notes, notes...)
 	plan.Notes = append(plan.Notes, p.planPaths(out.Linux)...)
+	if out.Linux.MaskedPaths, notes, err = p.planHide(out.Linux.MaskedPaths, ExpandVariables(spec), host); err != nil {
+		return err
+	}
+	plan.Notes = append(plan.Notes, notes...)
 	out.Linux.Resources = p.planLimits(spec.Linux.Resources)
-	return nil
+	notes, err = p.checkTrust(out, host)
+	plan.Notes = append(plan.Notes, notes...)
+	return err
 }
 
 // filters adds the engine's filter and ours. Ours comes last, so that its errnos are the ones that are seen, unless the
@@ -229,6 +239,7 @@ func (plan *Plan) String() string {
 		fmt.Fprintf(&b, "  %s %s %s %s\n", m.Destination, m.Type, m.Source, strings.Join(m.Options, ","))
 	}
 	fmt.Fprintf(&b, "masked   %s\nreadonly %s\n", strings.Join(plan.Spec.Linux.MaskedPaths, " "), strings.Join(plan.Spec.Linux.ReadonlyPaths, " "))
+	plan.beside(&b)
 	b.WriteString(plan.Landlock.String())
 	for i := range plan.Seccomp {
 		b.WriteString(plan.Seccomp[i].String())
@@ -237,4 +248,26 @@ func (plan *Plan) String() string {
 		fmt.Fprintf(&b, "note %s\n", n)
 	}
 	return b.String()
+}
+
+// beside lists what is enforced beside the first process; the parts that say nothing are left out.
+func (plan *Plan) beside(b *strings.Builder) {
+	if w := &plan.Workspace; w.mode() != WorkspaceDirect {
+		fmt.Fprintf(b, "workspace %s %v promote %q quota %d background %q\n", w.Mode, w.Paths, w.Promote, w.QuotaBytes, w.Background)
+	}
+	if g := &plan.Gateway; g.Mode == NetworkGateway {
+		fmt.Fprintf(b, "gateway sets %v allow %v deny %v addresses %v from %s\n", g.RuleSets, g.Allow, g.Deny, g.Addresses, g.DialFrom)
+		for i := range g.Credentials {
+			fmt.Fprintf(b, "  credential %s to %s as %s\n", g.Credentials[i].Name, g.Credentials[i].Destination, g.Credentials[i].Present)
+		}
+	}
+	if plan.Limits != (Limits{}) {
+		fmt.Fprintf(b, "limits %+v\n", plan.Limits)
+	}
+	if plan.Exec != (Exec{}) {
+		fmt.Fprintf(b, "exec %+v\n", plan.Exec)
+	}
+	if plan.Evidence != (Evidence{}) {
+		fmt.Fprintf(b, "evidence %+v\n", plan.Evidence)
+	}
 }

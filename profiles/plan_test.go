@@ -125,7 +125,7 @@ func TestProfile_SurvivesJSON(t *testing.T) {
 }
 
 func TestBuiltin_Unknown(t *testing.T) {
-	if _, err := Builtin("build"); err == nil {
+	if _, err := Builtin("nowhere"); err == nil {
 		t.Error("a profile that is not built in must be an error")
 	}
 	if p := builtin(t, DefaultName); p.Name != NameAgent {

@@ -26,10 +26,31 @@ func PlanProcess(in *specs.Process, p *Profile) (*specs.Process, []Note, error) 
 		out.NoNewPrivileges = true
 		notes = append(notes, Note{Rule: "noNewPrivileges", Text: "turned on: set-id programs run without their rights", Routine: true})
 	}
+	env, more := p.planEnvironment(in.Env)
+	out.Env, notes = env, append(notes, more...)
 	if err := p.checkPriority(in); err != nil {
 		return nil, nil, err
 	}
 	return &out, notes, nil
+}
+
+// PlanExec is [PlanProcess] for a process that joins a container: what the spec's first process was judged for together
+// with its mounts, the variables of this one are judged for alone.
+func PlanExec(in *specs.Process, p *Profile) (*specs.Process, []Note, error) {
+	out, notes, err := PlanProcess(in, p)
+	if err != nil || p.Unrestricted || p.Trust.Secrets {
+		return out, notes, err
+	}
+	var secrets []source
+	for _, s := range p.secretsIn(out.Env) {
+		if !slices.Contains(p.Trust.Waive, s.id) {
+			secrets = append(secrets, s)
+		}
+	}
+	if len(secrets) > 0 {
+		return nil, nil, p.refuseSecrets(secrets)
+	}
+	return out, notes, nil
 }
 
 // checkPriority refuses to start a task in a class that starves the host's own work.

@@ -13,12 +13,11 @@ type unenforcedField struct {
 // sets one. Whoever brings the enforcement removes the line.
 func unenforced() []unenforcedField {
 	return []unenforcedField{
-		{"filesystem.hide", func(p *Profile) bool { return len(p.Filesystem.Hide) > 0 }},
-		{"filesystem.workspace.mode", func(p *Profile) bool { return p.Filesystem.Workspace.mode() != WorkspaceDirect }},
-		{"filesystem.workspace.promote", func(p *Profile) bool { return p.Filesystem.Workspace.Promote != "" }},
+		{"filesystem.workspace.mode", func(p *Profile) bool { return p.Filesystem.Workspace.mode() == WorkspaceOverlay }},
+		{"filesystem.workspace.promote", func(p *Profile) bool { return p.Filesystem.Workspace.Mode == WorkspaceOverlay && p.Filesystem.Workspace.Promote != "" }},
 		{"filesystem.workspace.quota", func(p *Profile) bool { return p.Filesystem.Workspace.QuotaBytes != 0 }},
-		{"filesystem.workspace.paths", func(p *Profile) bool { return len(p.Filesystem.Workspace.Paths) > 0 }},
-		{"filesystem.workspace.background", func(p *Profile) bool { return p.Filesystem.Workspace.Background != "" }},
+		{"filesystem.workspace.paths", func(p *Profile) bool { return len(p.Filesystem.Workspace.Paths) > 0 && p.Filesystem.Workspace.Mode != WorkspaceReadonly }},
+		{"filesystem.workspace.background", func(p *Profile) bool { return p.Filesystem.Workspace.Mode == WorkspaceOverlay && p.Filesystem.Workspace.Background != "" }},
 		{"network.mode", func(p *Profile) bool { return p.Network.Mode == NetworkGateway }},
 		{"network.allow", func(p *Profile) bool { return len(p.Network.Allow) > 0 }},
 		{"network.deny", func(p *Profile) bool { return len(p.Network.Deny) > 0 }},
@@ -26,18 +25,12 @@ func unenforced() []unenforcedField {
 		{"network.addresses", func(p *Profile) bool { return len(p.Network.Addresses) > 0 }},
 		{"network.dialFrom", func(p *Profile) bool { return p.Network.DialFrom != "" }},
 		{"network.credentials", func(p *Profile) bool { return len(p.Network.Credentials) > 0 }},
-		{"environment.allow", func(p *Profile) bool { return len(p.Environment.Allow) > 0 }},
-		{"environment.deny", func(p *Profile) bool { return len(p.Environment.Deny) > 0 }},
-		{"environment.set", func(p *Profile) bool { return len(p.Environment.Set) > 0 }},
 		{"limits.outputBytes", func(p *Profile) bool { return p.Limits.OutputBytes != 0 }},
 		{"limits.egressBytes", func(p *Profile) bool { return p.Limits.EgressBytes != 0 }},
 		{"limits.layerBytes", func(p *Profile) bool { return p.Limits.LayerBytes != 0 }},
 		{"limits.layerInodes", func(p *Profile) bool { return p.Limits.LayerInodes != 0 }},
 		{"exec.transaction", func(p *Profile) bool { return p.Exec.Transaction != "" }},
 		{"exec.commit", func(p *Profile) bool { return p.Exec.Commit != "" }},
-		{"trust", func(p *Profile) bool {
-			return p.Trust.UntrustedInput || p.Trust.Secrets || p.Trust.ExternalWrite || len(p.Trust.Waive) > 0
-		}},
 		{"evidence.mode", func(p *Profile) bool { return p.Evidence.Mode != "" }},
 		{"evidence.onFull", func(p *Profile) bool { return p.Evidence.OnFull != "" }},
 	}

@@ -20,7 +20,7 @@ func (p *Profile) Validate() error {
 	}
 	for _, check := range []func() error{
 		p.validateCapabilities, p.validateSyscalls, p.validateFilesystem, p.validateNetwork, p.validateHost,
-		p.validateEnvironment, p.validateLimits, p.validateExec, p.validateEvidence, p.validateEnforced,
+		p.validateEnvironment, p.validateLimits, p.validateExec, p.validateTrust, p.validateEvidence, p.validateEnforced,
 	} {
 		if err := check(); err != nil {
 			return err
@@ -79,6 +79,11 @@ func (p *Profile) validateFilesystem() error {
 			if err := validatePath(unsafePath); err != nil {
 				return fmt.Errorf("filesystem.%s: %w", set.field, err)
 			}
+		}
+	}
+	for _, h := range f.Hide {
+		if err := validateHide(h); err != nil {
+			return fmt.Errorf("filesystem.hide: %w", err)
 		}
 	}
 	w := &f.Workspace
@@ -163,14 +168,14 @@ func (p *Profile) validateHost() error {
 }
 
 func (p *Profile) validateEnvironment() error {
-	for _, set := range []struct {
-		field    string
-		patterns []string
-	}{{"allow", p.Environment.Allow}, {"deny", p.Environment.Deny}} {
-		for _, g := range set.patterns {
-			if _, err := path.Match(g, ""); err != nil || g == "" || strings.ContainsAny(g, "=/\x00") {
-				return fmt.Errorf("environment.%s: %q is not a pattern of a variable's name", set.field, g)
-			}
+	for _, g := range p.Environment.Deny {
+		if _, err := path.Match(g, ""); err != nil || g == "" || strings.ContainsAny(g, "=/\x00") {
+			return fmt.Errorf("environment.deny: %q is not a pattern of a variable's name", g)
+		}
+	}
+	for _, g := range p.Environment.Allow {
+		if g == "" || strings.ContainsAny(strings.TrimSuffix(g, "*"), "*?[\\=/\x00") {
+			return fmt.Errorf("environment.allow: %q is neither a variable's name nor the beginning of one with a * behind", g)
 		}
 	}
 	for name, value := range p.Environment.Set {

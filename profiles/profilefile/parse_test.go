@@ -152,7 +152,7 @@ func TestParse_Errors(t *testing.T) {
 		{"bad name", strings.Replace(head, "name: x", "name: ../x", 1), `f.yaml:3: metadata.name: "../x"`},
 		{"name of a built-in", strings.Replace(head, "name: x", "name: none", 1), `f.yaml:3: metadata.name: "none"`},
 		{"no parent", strings.Replace(head, "extends: agent\n", "", 1), "f.yaml:1: extends: missing"},
-		{"unknown parent", strings.Replace(head, "extends: agent", "extends: build", 1), "f.yaml:4: extends: profile"},
+		{"unknown parent", strings.Replace(head, "extends: agent", "extends: nowhere", 1), "f.yaml:4: extends: profile"},
 		{"parent none", strings.Replace(head, "extends: agent", "extends: none", 1), "f.yaml:4: extends: \"none\" has no rules"},
 		{"unknown key", head + "sycalls: {}\n", "f.yaml:5: sycalls: is not a key of a profile, did you mean syscalls?"},
 		{"unknown key below", head + "syscalls:\n  pack: []\n", "f.yaml:6: syscalls.pack: is not a key of a profile, did you mean packs?"},

@@ -177,6 +177,10 @@ func (cr *creation) judge(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	// What the policy made of the mounts has to reach them: they were planned for their sources to be judged.
+	if cr.plan, err = rootfs.PlanMounts(hardened.Mounts); err != nil {
+		return err
+	}
 	cr.spec, cr.policy = hardened, policy
 	for _, n := range policy.Notes {
 		if !n.Routine {

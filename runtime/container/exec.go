@@ -140,7 +140,7 @@ func (c *Container) Exec(ctx context.Context, o *ExecOptions) (*Process, error) 
 	if err != nil {
 		return nil, err
 	}
-	process, notes, err := profiles.PlanProcess(o.Process, d.Policy.Profile)
+	process, notes, err := profiles.PlanExec(o.Process, d.Policy.Profile)
 	if err != nil {
 		return nil, err
 	}

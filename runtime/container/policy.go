@@ -39,6 +39,12 @@ func (r *Runtime) judge(ctx context.Context, cr *creation) (*specs.Spec, *Policy
 			facts.Mounts[i] = profiles.MountFacts{Path: s.Path, Mode: s.Mode, Dev: s.Dev, Ino: s.Ino, Rdev: s.Rdev}
 		}
 	}
+	if len(profile.Filesystem.Hide) > 0 {
+		if facts.Hidden, err = cr.findHidden(profile); err != nil {
+			return nil, nil, err
+		}
+		facts.HiddenKnown = true
+	}
 	if s := cr.spec.Linux.Seccomp; s != nil && s.ListenerPath != "" {
 		return nil, nil, invalid("linux.seccomp.listenerPath", "handing calls to another process is not supported by this version")
 	}

@@ -40,6 +40,12 @@ func loadProfile(configDir, name string) (*profiles.Profile, error) {
 		name = profiles.DefaultName
 	}
 	if p, err := profiles.Builtin(name); err == nil {
+		if name != profiles.NameAgent {
+			err = p.Validate()
+		}
+		if err != nil {
+			return nil, fmt.Errorf("profile %q: %w", name, err)
+		}
 		return p, nil
 	}
 	if name[0] == '.' || strings.ContainsAny(name, "/\x00") {
