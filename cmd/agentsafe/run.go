@@ -137,10 +137,10 @@ func (e *execError) Error() string { return e.err.Error() }
 func (e *execError) Unwrap() error { return e.err }
 
 type execFlags struct {
-	processFile, consoleSocket, pidfdSocket, pidFile, cwd, user, label, apparmor, cgroup string
-	env, groups, caps                                                                    []string
-	tty, detach, noNewPrivs, ignorePaused                                                bool
-	preserveFDs                                                                          int
+	processFile, consoleSocket, pidfdSocket, pidFile, cwd, user, label, apparmor string
+	env, groups, caps, cgroups                                                   []string
+	tty, detach, noNewPrivs, ignorePaused                                        bool
+	preserveFDs                                                                  int
 }
 
 // exec runs a further process in a container.
@@ -180,7 +180,7 @@ func (a *app) exec(ctx context.Context, args []string) error {
 	fs.StringVar(&f.cwd, "cwd", "", "working `directory` in the container")
 	fs.StringVar(&f.label, "process-label", "", "SELinux `label`")
 	fs.StringVar(&f.apparmor, "apparmor", "", "AppArmor `profile`")
-	fs.StringVar(&f.cgroup, "cgroup", "", "sub-cgroup `path`")
+	fs.Func("cgroup", "sub-cgroup `[controller,...:]path` to run in, repeatable for cgroup v1", list(&f.cgroups))
 	fs.BoolVar(&f.noNewPrivs, "no-new-privs", false, "set no_new_privs")
 	fs.BoolVar(&f.ignorePaused, "ignore-paused", false, "also if the container is paused")
 	fs.IntVar(&f.preserveFDs, "preserve-fds", 0, "pass on `N` descriptors from 3 upwards")
@@ -202,9 +202,6 @@ func (a *app) execProcess(ctx context.Context, f *execFlags, id string, args []s
 	if err != nil {
 		return 0, err
 	}
-	if f.cgroup != "" && f.cgroup != "/" {
-		return 0, fmt.Errorf("--cgroup %q: processes of a container share its cgroup", f.cgroup)
-	}
 	process, err := f.process(c, args)
 	if err != nil {
 		return 0, err
@@ -214,6 +211,9 @@ func (a *app) execProcess(ctx context.Context, f *execFlags, id string, args []s
 		Stdin: os.Stdin, Stdout: os.Stdout, Stderr: os.Stderr,
 	}
 	if o.ExtraFiles, err = extraFiles(f.preserveFDs); err != nil {
+		return 0, err
+	}
+	if o.Cgroups, err = parseCgroups(f.cgroups); err != nil {
 		return 0, err
 	}
 	signals := make(chan os.Signal, 64)
@@ -246,6 +246,24 @@ func (a *app) execProcess(ctx context.Context, f *execFlags, id string, args []s
 		return 0, nil
 	}
 	return supervise(p, signals, term)
+}
+
+// parseCgroups parses --cgroup: a path for all controllers, or one for those before the colon.
+func parseCgroups(list []string) (map[string]string, error) {
+	out := map[string]string{}
+	for _, v := range list {
+		controllers, path, some := strings.Cut(v, ":")
+		if !some {
+			controllers, path = "", v
+		}
+		for c := range strings.SplitSeq(controllers, ",") {
+			if _, twice := out[c]; twice {
+				return nil, fmt.Errorf("--cgroup %q: there is a path for %q already", v, c)
+			}
+			out[c] = path
+		}
+	}
+	return out, nil
 }
 
 // process builds the process to execute: from the file, or from the container's own process and the flags.

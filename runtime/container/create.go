@@ -167,8 +167,10 @@ func (cr *creation) load(context.Context) error {
 	if cr.root, err = rootfs.OpenRoot(rootPath); err != nil {
 		return err
 	}
-	cr.src, err = openSources(cr.plan, cr.bundle)
-	return err
+	if cr.src, err = openSources(cr.plan, cr.bundle); err != nil {
+		return err
+	}
+	return cr.idmapSources()
 }
 
 // judge compiles the policy; from here on only the hardened spec counts.

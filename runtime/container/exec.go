@@ -2,6 +2,7 @@ package container
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"strconv"
@@ -31,6 +32,8 @@ type ExecOptions struct {
 	WallClock time.Duration
 	// Detached says that nobody will call Wait on the result.
 	Detached bool
+	// Cgroups are sub-cgroups of the container's by controller, "" standing for all; nil is none.
+	Cgroups map[string]string
 	// IgnorePaused lets the process wait in a frozen cgroup.
 	IgnorePaused bool
 	// program is executed in place of what Args[0] names.
@@ -157,7 +160,7 @@ func (c *Container) Exec(ctx context.Context, o *ExecOptions) (*Process, error) 
 		return nil, err
 	}
 	if p.child, err = c.spawnExec(o, process, pidfd); err == nil {
-		err = explainExec(c.admit(p, process), process.Args)
+		err = explainExec(c.admit(p, process, o.Cgroups), process.Args)
 		if err == nil {
 			err = c.superviseExec(p, o)
 		}
@@ -218,6 +221,10 @@ func (c *Container) spawnExec(o *ExecOptions, process *specs.Process, pidfd *os.
 		plan.Programs = []string{o.program}
 	}
 	c.detail.Policy.apply(&plan)
+	c.detail.Domain.apply(&plan)
+	if err := planAffinity(process.ExecCPUAffinity, &plan); err != nil {
+		return nil, err
+	}
 	don := &initproc.Donation{}
 	for _, f := range []*os.File{o.Stdin, o.Stdout, o.Stderr} {
 		if f == nil {
@@ -260,15 +267,19 @@ func (c *Container) joinFlags() int {
 	return flags
 }
 
-// admit places the child in the container's cgroup and lets it go on up to execve.
-func (c *Container) admit(p *Process, process *specs.Process) error {
+// admit places the child in the container's cgroup, or the sub-cgroups of it that sub names, and lets it go on up to
+// execve.
+func (c *Container) admit(p *Process, process *specs.Process, sub map[string]string) error {
+	if p.cgroup != nil && len(sub) > 0 {
+		return errors.New("a sub-cgroup can't be chosen: the profile's limits give each exec one of its own")
+	}
 	child := p.child
 	g, err := c.cgroupGroup()
 	if err != nil {
 		return err
 	}
 	if g != nil {
-		if err := g.Add(child.PID); err != nil {
+		if err := g.AddExec(child.PID, c.state.InitPID, sub); err != nil {
 			return err
 		}
 	}

@@ -30,12 +30,11 @@ func (s sources) close() {
 func openSources(plan []rootfs.Mount, bundle *os.File) (sources, error) {
 	out := make(sources, len(plan))
 	for i := range plan {
-		if plan[i].IDMap {
-			// Nothing is silently weaker: without the mapping the files would have other owners than was asked for.
-			out.close()
-			return nil, invalid(fmt.Sprintf("mounts[%d]", i), "idmapped mounts are not supported yet")
-		}
 		if !plan[i].Bind {
+			if plan[i].IDMap {
+				out.close()
+				return nil, invalid(fmt.Sprintf("mounts[%d]", i), "only bind mounts can be idmapped")
+			}
 			continue
 		}
 		src, err := plan[i].OpenSource(bundle)
@@ -49,8 +48,8 @@ func openSources(plan []rootfs.Mount, bundle *os.File) (sources, error) {
 }
 
 // donateMounts turns the plan into what the child attaches: sources become descriptors, targets are looked up in the
-// root file system.
-func donateMounts(plan []rootfs.Mount, src sources, root *os.File, d *initproc.Donation) ([]initproc.Mount, error) {
+// root file system. What it opens goes to opened.
+func donateMounts(plan []rootfs.Mount, src sources, root *os.File, d *initproc.Donation, opened *[]*os.File) ([]initproc.Mount, error) {
 	out := make([]initproc.Mount, 0, len(plan))
 	for i := range plan {
 		m := initproc.Mount{Mount: plan[i], TreeFD: initproc.None}
@@ -58,8 +57,17 @@ func donateMounts(plan []rootfs.Mount, src sources, root *os.File, d *initproc.D
 			m.TreeFD = d.Add(s.Tree)
 			m.IsFile = !s.IsDir()
 		}
-		if err := locateTarget(&m, root, covered(plan[:i], m.Destination)); err != nil {
+		under := covered(plan[:i], m.Destination)
+		if err := locateTarget(&m, root, under); err != nil {
 			return nil, fmt.Errorf("mounts[%d]: %w", i, err)
+		}
+		if m.CopyUp && m.Type == "tmpfs" && !under && m.Exists {
+			tree, err := fillTmpfs(&m, root)
+			if err != nil {
+				return nil, fmt.Errorf("mounts[%d] (tmpcopyup): %w", i, err)
+			}
+			*opened = append(*opened, tree)
+			m.TreeFD = d.Add(tree)
 		}
 		out = append(out, m)
 	}

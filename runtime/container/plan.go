@@ -31,7 +31,10 @@ func (cr *creation) planInit() (*initproc.Create, *initproc.Donation, error) {
 	process.PreserveFDs = len(cr.o.ExtraFiles)
 	process.ConsoleFD = don.Add(cr.o.ConsoleSocket)
 	cr.policy.apply(&process)
-	process.Personality = planPersonality(cr.spec.Linux.Personality)
+	if cr.c.detail.Domain, err = planDomain(cr.spec.Linux); err != nil {
+		return nil, nil, err
+	}
+	cr.c.detail.Domain.apply(&process)
 	in := &initproc.Create{
 		Process: process, ListenFD: initproc.None, RootFD: don.Add(cr.root.Tree), RootPath: cr.root.Path,
 		NewCgroupNS: cr.ns.cgroupNS, NewTimeNS: cr.ns.timeNS, TimeOffsets: cr.ns.offsets,
@@ -90,7 +93,7 @@ func (cr *creation) donateFiles(in *initproc.Create, don *initproc.Donation) err
 	if err != nil {
 		return err
 	}
-	if in.Mounts, err = donateMounts(plan, src, cr.root.Tree, don); err != nil {
+	if in.Mounts, err = donateMounts(plan, src, cr.root.Tree, don, &cr.opened); err != nil {
 		return err
 	}
 	in.Sealed = cr.sealed

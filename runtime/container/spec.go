@@ -114,6 +114,9 @@ func validateSpec(s *specs.Spec) error {
 	if err := validateNamespaces(s); err != nil {
 		return err
 	}
+	if err := refuseUnsupported(s); err != nil {
+		return err
+	}
 	if err := validateHooks(s.Hooks); err != nil {
 		return err
 	}

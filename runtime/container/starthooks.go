@@ -85,7 +85,7 @@ func (c *Container) startHook(o *ExecOptions, process *specs.Process) (*initproc
 	if err != nil {
 		return nil, err
 	}
-	if err := c.admit(&Process{child: child}, process); err != nil {
+	if err := c.admit(&Process{child: child}, process, nil); err != nil {
 		child.Process.Kill() //nolint:errcheck // gone is what we want
 		child.Process.Wait() //nolint:errcheck // likewise
 		child.Close()

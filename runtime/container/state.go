@@ -88,6 +88,7 @@ type Detail struct {
 	Process *specs.Process `json:"process"`
 	Hooks   *specs.Hooks   `json:"hooks,omitempty"`
 	Policy  *Policy        `json:"policy"`
+	Domain  *Domain        `json:"domain,omitempty"`
 	Cgroup  *cgroup.State  `json:"cgroup"`
 	// StartTable names init's operations behind the start point.
 	StartTable *initproc.Table `json:"startTable,omitempty"`

@@ -45,7 +45,10 @@ type Process struct {
 	Scheduler       *Scheduler
 	IOPriority      *int // as ioprio_set(2) takes it
 	Personality     *uint64
-	Affinity        []byte // CPU mask of the final process; nil leaves it
+	// InitialAffinity is the CPU mask until the process is in its cgroup, Affinity that of the final process, in whole
+	// 64-bit words; nil is every CPU that the cgroup allows.
+	InitialAffinity, Affinity []byte
+	MemoryPolicy              *MemoryPolicy
 	// Seccomp are the filters in the order in which they are installed, as arrays of struct sock_filter.
 	Seccomp      [][]byte
 	SeccompFlags uint64
@@ -67,6 +70,12 @@ type Scheduler struct {
 	Nice                        int32
 	Priority                    uint32
 	Runtime, Deadline, PeriodNS uint64
+}
+
+// MemoryPolicy is what set_mempolicy(2) takes; Nodes is a mask in whole 64-bit words.
+type MemoryPolicy struct {
+	Mode  uint32
+	Nodes []byte
 }
 
 // Mount is a mount of the plan, with what the host opened for it.

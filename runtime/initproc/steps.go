@@ -47,6 +47,7 @@ func execSteps() []step[*execState] {
 	return []step[*execState]{
 		// Before setns: from then on the container's processes can see this one (CVE-2016-9962).
 		{"hide from ptrace", func(p *Program, _ *execState) { planHide(p) }},
+		{"initial CPUs", func(p *Program, s *execState) { planInitialAffinity(p, &s.Process) }},
 		{"wait for the host", func(p *Program, s *execState) { planRead(p, s.SyncFD) }},
 		{"join namespaces", func(p *Program, s *execState) { planJoin(p, s.Join, s.SetRootIDs) }},
 		// Last of the namespaces: what is born into the container's pid namespace has nothing of the host left.

@@ -277,6 +277,26 @@ func planScheduling(p *Program, in *Process) {
 	}
 	if len(in.Affinity) > 0 {
 		p.call("set CPU affinity", unix.SYS_SCHED_SETAFFINITY, imm(0), imm(len(in.Affinity)), p.bytes(in.Affinity))
+	} else {
+		// The caller may be bound to some CPUs, by systemd's CPUAffinity= for one (runc#4814). The kernel leaves of the mask
+		// what the cgroup allows.
+		p.call("reset CPU affinity", unix.SYS_SCHED_SETAFFINITY, imm(0), imm(len(everyCPU)), p.bytes([]byte(everyCPU))).
+			ignore(unix.EINVAL, unix.EPERM)
+	}
+	if m := in.MemoryPolicy; m != nil {
+		// The kernel takes the number of bits for one more than the last.
+		p.call("set linux.memoryPolicy", unix.SYS_SET_MEMPOLICY, imm(int(m.Mode)), p.bytes(m.Nodes), imm(8*len(m.Nodes)+1))
+	}
+}
+
+// everyCPU is a mask of 8,192 CPUs, the most that any architecture is built for (runc#5023 was a fixed 1,024).
+var everyCPU = strings.Repeat("\xff", 1024) //nolint:gochecknoglobals // a constant
+
+// planInitialAffinity moves an exec to CPUs of its own before it joins the container's cgroup.
+func planInitialAffinity(p *Program, in *Process) {
+	if len(in.InitialAffinity) > 0 {
+		p.call("set process.execCPUAffinity.initial", unix.SYS_SCHED_SETAFFINITY, imm(0), imm(len(in.InitialAffinity)),
+			p.bytes(in.InitialAffinity))
 	}
 }
 
