@@ -78,7 +78,7 @@ func TestExec(t *testing.T) {
 				t.Fatal(err)
 			}
 			line, err := os.ReadFile("/proc/" + string(text) + "/cmdline")
-			for deadline := time.Now().Add(5 * time.Second); strings.Contains(string(line), "init") && time.Now().Before(deadline); {
+			for deadline := time.Now().Add(5 * time.Second); !strings.HasPrefix(string(line), "sleep") && time.Now().Before(deadline); {
 				// runc returns before the program is executed.
 				time.Sleep(10 * time.Millisecond)
 				line, err = os.ReadFile("/proc/" + string(text) + "/cmdline")
