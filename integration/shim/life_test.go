@@ -12,6 +12,8 @@ import (
 	"testing"
 	"time"
 
+	stats1 "github.com/containerd/cgroups/v3/cgroup1/stats"
+	stats2 "github.com/containerd/cgroups/v3/cgroup2/stats"
 	bootapi "github.com/containerd/containerd/api/runtime/bootstrap/v1"
 	task "github.com/containerd/containerd/api/runtime/task/v2"
 	"github.com/containerd/containerd/api/types"
@@ -111,6 +113,22 @@ func TestOOMComesBeforeTheExit(t *testing.T) {
 	oom, exit := slices.Index(seen, "/tasks/oom"), slices.Index(seen, "/tasks/exit "+s.id)
 	if oom < 0 || oom > exit {
 		t.Errorf("events: %v", seen)
+	}
+	r, err := s.Stats(timeout(t), &task.StatsRequest{ID: s.id})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var v1 stats1.Metrics
+	var v2 stats2.Metrics
+	var into proto.Message = &v1
+	if strings.Contains(r.Stats.TypeUrl, ".v2.") {
+		into = &v2
+	}
+	if err := proto.Unmarshal(r.Stats.Value, into); err != nil {
+		t.Fatal(err)
+	}
+	if v1.GetMemoryOomControl().GetOomKill()+v2.GetMemoryEvents().GetOomKill() == 0 {
+		t.Errorf("the statistics do not tell of the kill: %v %v", v1.GetMemoryOomControl(), v2.GetMemoryEvents())
 	}
 }
 

@@ -41,4 +41,20 @@ func readKey(dir, file, key string) (uint64, error) {
 	return 0, nil
 }
 
+// readKeys reads a file of "key number" lines. Lines of another form are left out.
+func readKeys(dir, file string) (map[string]uint64, error) {
+	text, err := cgroups.ReadFile(dir, file)
+	if err != nil {
+		return nil, err
+	}
+	out := map[string]uint64{}
+	for line := range strings.Lines(text) {
+		key, rest, _ := strings.Cut(strings.TrimSpace(line), " ")
+		if n, err := strconv.ParseUint(rest, 10, 64); err == nil {
+			out[key] = n
+		}
+	}
+	return out, nil
+}
+
 func splitFields(b []byte) []string { return strings.Fields(string(b)) }

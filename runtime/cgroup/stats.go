@@ -1,7 +1,9 @@
 package cgroup
 
 import (
+	"errors"
 	"fmt"
+	"os"
 
 	"github.com/opencontainers/cgroups"
 )
@@ -53,7 +55,10 @@ type MemoryStats struct {
 	Kernel    MemoryEntry       `json:"kernel,omitempty"`
 	KernelTCP MemoryEntry       `json:"kernelTCP,omitempty"`
 	Raw       map[string]uint64 `json:"raw,omitempty"`
-	PSI       *cgroups.PSIStats `json:"psi,omitempty"`
+	// Events is memory.events, or memory.oom_control of v1; nil without the controller. `events --stats` does not print
+	// it, as runc's does not.
+	Events map[string]uint64 `json:"-"`
+	PSI    *cgroups.PSIStats `json:"psi,omitempty"`
 }
 
 // MemoryEntry is one kind of memory.
@@ -119,7 +124,17 @@ func (g *Group) Stats() (*Stats, error) {
 	if err != nil {
 		return nil, fmt.Errorf("read statistics of cgroup %s: %w", g.mainDir(), err)
 	}
-	return convertStats(s), nil
+	out := convertStats(s)
+	if dir := g.path("memory"); dir != "" {
+		file := "memory.oom_control"
+		if g.state.Unified {
+			file = "memory.events"
+		}
+		if out.Memory.Events, err = readKeys(dir, file); err != nil && !errors.Is(err, os.ErrNotExist) {
+			return nil, fmt.Errorf("read memory events of %s: %w", dir, err)
+		}
+	}
+	return out, nil
 }
 
 func convertStats(s *cgroups.Stats) *Stats {

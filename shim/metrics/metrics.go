@@ -48,6 +48,11 @@ func V1(s *cgroup.Stats) *v1.Metrics {
 		key := strings.NewReplacer("pg_pg_", "pgpg", "pg_fault", "pgfault", "pg_maj_fault", "pgmajfault").Replace(field)
 		return strings.Replace(key, "hierarchical_swap_limit", "hierarchical_memsw_limit", 1)
 	})
+	// CRI's container_oom_events_total, and whether a container's end was one for lack of memory.
+	if s.Memory.Events != nil {
+		out.MemoryOomControl = &v1.MemoryOomControl{}
+		fill(out.MemoryOomControl, s.Memory.Events, func(field string) string { return field })
+	}
 	for _, size := range slices.Sorted(maps.Keys(s.Hugetlb)) {
 		h := s.Hugetlb[size]
 		out.Hugetlb = append(out.Hugetlb, &v1.HugetlbStat{Usage: h.Usage, Max: h.Max, Failcnt: h.Failcnt, Pagesize: size})
@@ -90,6 +95,10 @@ func V2(s *cgroup.Stats) *v2.Metrics {
 		out.Memory.SwapLimit = subtract(out.Memory.SwapLimit, s.Memory.Usage.Limit)
 	}
 	out.Memory.PSI = psi(s.Memory.PSI)
+	if s.Memory.Events != nil {
+		out.MemoryEvents = &v2.MemoryEvents{}
+		fill(out.MemoryEvents, s.Memory.Events, func(field string) string { return field })
+	}
 	for _, size := range slices.Sorted(maps.Keys(s.Hugetlb)) {
 		h := s.Hugetlb[size]
 		out.Hugetlb = append(out.Hugetlb, &v2.HugeTlbStat{Current: h.Usage, Max: h.Max, Failcnt: h.Failcnt, Pagesize: size})
