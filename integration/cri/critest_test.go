@@ -11,6 +11,8 @@ import (
 	"testing"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/agentsafe/agentsafe/integration/harness"
 )
 
@@ -97,6 +99,7 @@ func critest(t *testing.T, handler string) outcome {
 			t.Error(err)
 		}
 	}
+	unmountLeftovers(t)
 	data, err := os.ReadFile(report)
 	if err != nil {
 		t.Fatalf("%v\n%v", err, r)
@@ -105,6 +108,24 @@ func critest(t *testing.T, handler string) outcome {
 	t.Logf("critest, handler %s: %d passed, %d failed, %d skipped in %v; failed: %s", handler, len(out.with("passed")),
 		len(out.with("failed")), len(out.with("skipped")), r.Took.Round(time.Second), strings.Join(out.with("failed"), "; "))
 	return out
+}
+
+// unmountLeftovers takes away what the suite's own mount propagation cases have mounted on the host, and leave when their
+// container is refused.
+func unmountLeftovers(t *testing.T) {
+	t.Helper()
+	mounts, err := os.ReadFile("/proc/self/mountinfo")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for line := range strings.Lines(string(mounts)) {
+		f := strings.Fields(line)
+		if len(f) > 4 && strings.HasPrefix(f[4], filepath.Join(os.TempDir(), "test")) {
+			if err := unix.Unmount(f[4], unix.MNT_DETACH); err != nil {
+				t.Error(err)
+			}
+		}
+	}
 }
 
 func parseJUnit(t *testing.T, data []byte) outcome {

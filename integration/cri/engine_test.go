@@ -88,8 +88,12 @@ func (e *criEngine) must(t testing.TB, args ...string) string {
 // configure writes the configurations of containerd, CNI and crictl, and returns containerd's.
 func (e *criEngine) configure() (string, error) {
 	config := filepath.Join(e.dir, "config.toml")
+	handlers, err := harness.DocBlocks("CONTAINERD.md", "toml")
+	if err != nil {
+		return "", err
+	}
 	files := map[string]string{
-		config: containerdConfig(e.dir),
+		config: containerdConfig(e.dir) + handlers[0],
 		filepath.Join(e.dir, "certs.d", "_default", "hosts.toml"): fmt.Sprintf("[host.\"http://%s\"]\n  capabilities = ['pull', 'resolve']\n", registry),
 		filepath.Join(e.dir, "cni", "10-test.conflist"):           cniConfig(filepath.Join(e.dir, "ipam")),
 		filepath.Join(e.dir, "crictl.yaml"):                       fmt.Sprintf("runtime-endpoint: unix://%[1]s\nimage-endpoint: unix://%[1]s\n", socket),
@@ -102,9 +106,8 @@ func (e *criEngine) configure() (string, error) {
 	return config, nil
 }
 
-// containerdConfig has the three handlers. docs/CONTAINERD.md shows the lines that an administrator needs.
+// containerdConfig is everything but our handlers, which docs/CONTAINERD.md tells people to add.
 func containerdConfig(dir string) string {
-	const handlers = "plugins.'io.containerd.cri.v1.runtime'.containerd.runtimes"
 	lines := []string{
 		"version = 4", fmt.Sprintf("root = '%s/root'", dir), "state = '/run/containerd-test'",
 		"[plugins.'io.containerd.server.v1.grpc']", fmt.Sprintf("  address = '%s'", socket),
@@ -117,10 +120,7 @@ func containerdConfig(dir string) string {
 		"[plugins.'io.containerd.cri.v1.runtime']", "  restrict_oom_score_adj = true", "  disable_apparmor = true",
 		"[plugins.'io.containerd.cri.v1.runtime'.cni]", "  bin_dirs = ['/usr/lib/cni']", fmt.Sprintf("  conf_dir = '%s/cni'", dir),
 		"[plugins.'io.containerd.cri.v1.runtime'.containerd]", "  default_runtime_name = 'runc'",
-		"[" + handlers + ".runc]", "  runtime_type = 'io.containerd.runc.v2'",
-		"[" + handlers + ".agentsafe]", "  runtime_type = 'io.containerd.agentsafe.v2'",
-		"[" + handlers + ".agentsafe-none]", "  runtime_type = 'io.containerd.agentsafe.v2'",
-		"  [" + handlers + ".agentsafe-none.options]", "    profile = 'none'",
+		"[plugins.'io.containerd.cri.v1.runtime'.containerd.runtimes.runc]", "  runtime_type = 'io.containerd.runc.v2'",
 		"",
 	}
 	return strings.Join(lines, "\n")

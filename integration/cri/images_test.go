@@ -81,6 +81,9 @@ func images() (string, error) {
 		}
 		configs := imageConfigs()
 		for name, config := range configs {
+			if config["Cmd"] == nil && config["Entrypoint"] == nil {
+				config["Cmd"] = []string{"sh"}
+			}
 			if config["Env"] == nil {
 				config["Env"] = []string{imagePath}
 			}
@@ -99,7 +102,7 @@ func makeLayer(root, layer, busybox, repo string) error {
 		"CGO_ENABLED=0 go build -C %[3]s -trimpath -ldflags '-s -w' -o %[2]s/usr/bin/standin ./integration/cri/standin; "+
 		"ln -f usr/bin/standin pause; ln -f usr/bin/standin usr/sbin/nginx; ln -f usr/bin/standin usr/sbin/httpd; "+
 		"cp usr/bin/standin usr/bin/nnp; chmod 4755 usr/bin/nnp; "+
-		"rm -f bin/httpd; ln -f usr/bin/standin bin/ipcs", busybox, root, repo)
+		"rm -f bin/httpd; ln -f usr/bin/standin bin/ipcs; ln -f usr/bin/standin bin/pgrep", busybox, root, repo)
 	if out, err := exec.Command("sh", "-c", script).CombinedOutput(); err != nil {
 		return fmt.Errorf("make root file system: %w\n%s", err, out)
 	}

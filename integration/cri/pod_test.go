@@ -13,6 +13,7 @@ import (
 	"testing"
 	"time"
 
+	"go.yaml.in/yaml/v3"
 	"golang.org/x/sys/unix"
 
 	"github.com/agentsafe/agentsafe/integration/harness"
@@ -376,5 +377,39 @@ func TestKilledShim(t *testing.T) {
 	p.remove(t)
 	if left := box.Leftovers(before); len(left) > 0 {
 		t.Errorf("left behind:\n%s", strings.Join(left, "\n"))
+	}
+}
+
+// TestDocs runs the commands of docs/CONTAINERD.md and looks at its RuntimeClass.
+func TestDocs(t *testing.T) {
+	commands, err := harness.DocCommands("CONTAINERD.md", "crictl")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, words := range commands {
+		p := newPod(t, nil)
+		r := box.Run(t, harness.Cmd{Args: engine.crictl(words[1:]...), Dir: p.dir})
+		if r.Exit != 0 {
+			t.Errorf("%v", r)
+			continue
+		}
+		p.id = strings.TrimSpace(r.Stdout)
+		p.remove(t)
+	}
+	blocks, err := harness.DocBlocks("CONTAINERD.md", "yaml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var class struct {
+		APIVersion string `yaml:"apiVersion"`
+		Kind       string
+		Handler    string
+	}
+	d := yaml.NewDecoder(strings.NewReader(blocks[0]))
+	if err := d.Decode(&class); err != nil || class.Kind != "RuntimeClass" || class.APIVersion != "node.k8s.io/v1" || class.Handler != handler {
+		t.Errorf("RuntimeClass: %+v, %v", class, err)
+	}
+	if info := engine.must(t, "info"); !strings.Contains(info, fmt.Sprintf("%q: {", class.Handler)) {
+		t.Errorf("containerd has no handler %q", class.Handler)
 	}
 }

@@ -211,3 +211,17 @@ func TestKilledShim(t *testing.T) {
 		t.Errorf("left behind:\n%s", strings.Join(left, "\n"))
 	}
 }
+
+// TestDocs runs the commands of docs/CONTAINERD.md.
+func TestDocs(t *testing.T) {
+	commands, err := harness.DocCommands("CONTAINERD.md", "docker")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, words := range commands {
+		line := strings.NewReplacer("IMAGE", image, "CMD", "echo done").Replace(strings.Join(words[1:], " "))
+		if got := engine.must(t, strings.Fields(line)...); got != "done" {
+			t.Errorf("docker %s prints %q", line, got)
+		}
+	}
+}

@@ -76,18 +76,28 @@ type docker struct {
 	args, env []string
 }
 
-// config is daemon.json. docs/CONTAINERD.md shows the runtimes.
-func config(b *harness.Box, shim, options string) map[string]any {
-	const name = "io.containerd.agentsafe.v2"
-	return map[string]any{
-		"runtimes": map[string]any{
-			byName: map[string]any{"runtimeType": name},
-			byPath: map[string]any{"runtimeType": shim},
-			none:   map[string]any{"runtimeType": name, "options": map[string]any{"ConfigPath": options}},
-		},
+// config is daemon.json: the runtimes of docs/CONTAINERD.md, one by absolute path, and what keeps the engine to itself.
+func config(b *harness.Box, shim string) (map[string]any, error) {
+	blocks, err := harness.DocBlocks("CONTAINERD.md", "json")
+	if err != nil {
+		return nil, err
+	}
+	var out map[string]any
+	if err := json.Unmarshal([]byte(blocks[0]), &out); err != nil {
+		return nil, fmt.Errorf("daemon.json of docs/CONTAINERD.md: %w", err)
+	}
+	runtimes, ok := out["runtimes"].(map[string]any)
+	if !ok {
+		return nil, errors.New("daemon.json of docs/CONTAINERD.md has no runtimes")
+	}
+	runtimes[byPath] = map[string]any{"runtimeType": shim}
+	for k, v := range map[string]any{
 		"cgroup-parent": b.CgroupParent(), "exec-opts": []string{"native.cgroupdriver=cgroupfs"}, "shutdown-timeout": 5,
 		"live-restore": true, "bip": "172.31.0.1/24", "userland-proxy": false,
+	} {
+		out[k] = v
 	}
+	return out, nil
 }
 
 func (e *docker) start(b *harness.Box) error {
@@ -103,23 +113,28 @@ func (e *docker) start(b *harness.Box) error {
 	if err != nil {
 		return err
 	}
-	options := filepath.Join(b.Dir, "none.toml")
+	// As docs/CONTAINERD.md names it; /etc is the box's own.
+	const options = "/etc/agentsafe/handler-none.toml"
 	file := filepath.Join(b.Dir, "daemon.json")
-	data, err := json.Marshal(config(b, shimPath(), options))
+	settings, err := config(b, shimPath())
 	if err != nil {
 		return err
 	}
-	if err := errors.Join(os.WriteFile(options, []byte("profile = \"none\"\n"), 0o600), os.WriteFile(file, data, 0o600)); err != nil {
+	data, err := json.Marshal(settings)
+	if err != nil {
+		return err
+	}
+	if err := errors.Join(os.MkdirAll(filepath.Dir(options), 0o755), os.WriteFile(options, []byte("profile = \"none\"\n"), 0o600), os.WriteFile(file, data, 0o600)); err != nil {
 		return err
 	}
 	e.env = []string{"PATH=" + strings.Join([]string{filepath.Dir(shimPath()), programs, containerd, os.Getenv("PATH")}, ":")}
-	settings := filepath.Join(b.Dir, "containerd.toml")
+	toml := filepath.Join(b.Dir, "containerd.toml")
 	text := fmt.Sprintf("version = 2\nroot = %q\nstate = '/run/containerd-test'\ndisabled_plugins = ['io.containerd.grpc.v1.cri']\n"+
 		"[grpc]\n  address = '/run/containerd-test.sock'\n[ttrpc]\n  address = '/run/containerd-test.sock.ttrpc'\n", filepath.Join(b.Dir, "containerd"))
-	if err := os.WriteFile(settings, []byte(text), 0o600); err != nil {
+	if err := os.WriteFile(toml, []byte(text), 0o600); err != nil {
 		return err
 	}
-	e.containerd, err = b.StartDaemon("containerd", []string{filepath.Join(containerd, "containerd"), "--config", settings},
+	e.containerd, err = b.StartDaemon("containerd", []string{filepath.Join(containerd, "containerd"), "--config", toml},
 		[]string{filepath.Join(containerd, "ctr"), "--address", "/run/containerd-test.sock", "version"}, e.env...)
 	if err != nil {
 		return err

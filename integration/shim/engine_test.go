@@ -36,9 +36,15 @@ func startContainerds(t testing.TB) []*containerd {
 		t.Fatal(err)
 	}
 	ours := filepath.Dir(shimPath())
+	links := box.TempDir(t)
+	for _, profile := range []string{"none", "unheard-of"} {
+		if err := os.Symlink(shimPath(), filepath.Join(links, "containerd-shim-agentsafe-"+profile+"-v2")); err != nil {
+			t.Fatal(err)
+		}
+	}
 	list := []*containerd{
-		{name: "debian", program: "/usr/bin/containerd", client: "/usr/bin/ctr", path: []string{ours}},
-		{name: "current", program: filepath.Join(current, "containerd"), client: filepath.Join(current, "ctr"), path: []string{ours, current}},
+		{name: "debian", program: "/usr/bin/containerd", client: "/usr/bin/ctr", path: []string{ours, links}},
+		{name: "current", program: filepath.Join(current, "containerd"), client: filepath.Join(current, "ctr"), path: []string{ours, links, current}},
 	}
 	image, err := harness.Busybox()
 	if err != nil {
@@ -199,6 +205,8 @@ func TestEngines(t *testing.T) {
 			t.Run("run", c.testRun)
 			t.Run("life", c.testLife)
 			t.Run("hardening", c.testHardening)
+			t.Run("handlers", c.testHandlers)
+			t.Run("docs", c.testDocs)
 			t.Run("killed shim", c.testKilledShim)
 			t.Run("killed daemon", c.testKilledDaemon)
 			if t.Failed() {
@@ -279,6 +287,42 @@ func (c *containerd) testHardening(t *testing.T) {
 	r := c.do(t, c.run(runtimeName, box.ID(), []string{"--rm", "--privileged"}, "true")...)
 	if r.Exit == 0 || !strings.Contains(r.Stderr, "profile") {
 		t.Errorf("--privileged under the default profile:\n%v", r)
+	}
+}
+
+// testHandlers: a link to the program is a runtime with the profile of its name, and options choose one as well.
+func (c *containerd) testHandlers(t *testing.T) {
+	status := []string{"grep", "Seccomp:", "/proc/self/status"}
+	for name, want := range map[string]string{runtimeName: "2", "io.containerd.agentsafe-none.v2": "0"} {
+		if r := c.do(t, c.run(name, box.ID(), []string{"--rm"}, status...)...); r.Exit != 0 || strings.TrimSpace(r.Stdout) != "Seccomp:\t"+want {
+			t.Errorf("%s: want %s\n%v", name, want, r)
+		}
+	}
+	r := c.do(t, c.run("io.containerd.agentsafe-unheard-of.v2", box.ID(), []string{"--rm"}, status...)...)
+	if r.Exit == 0 || !strings.Contains(r.Stderr, "unheard-of") {
+		t.Errorf("a profile that there is not:\n%v", r)
+	}
+	options := filepath.Join(c.dir, "none.toml")
+	if err := os.WriteFile(options, []byte("profile = 'none' # of this handler\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	r = c.do(t, c.run(runtimeName, box.ID(), []string{"--rm", "--runtime-config-path", options}, status...)...)
+	if r.Exit != 0 || strings.TrimSpace(r.Stdout) != "Seccomp:\t0" {
+		t.Errorf("profile by options:\n%v", r)
+	}
+}
+
+// testDocs runs the commands of docs/CONTAINERD.md.
+func (c *containerd) testDocs(t *testing.T) {
+	commands, err := harness.DocCommands("CONTAINERD.md", "ctr")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, words := range commands {
+		line := strings.NewReplacer("IMAGE", harness.BusyboxName, "ID", box.ID(), "CMD", "echo done").Replace(strings.Join(words[1:], " "))
+		if got := c.must(t, strings.Fields(line)...); got != "done" {
+			t.Errorf("ctr %s prints %q", line, got)
+		}
 	}
 }
 

@@ -13,7 +13,7 @@
 //	[plugins.'io.containerd.cri.v1.runtime'.containerd.runtimes.agentsafe-offline]
 //	  runtime_type = 'io.containerd.agentsafe.v2'
 //	  [plugins.'io.containerd.cri.v1.runtime'.containerd.runtimes.agentsafe-offline.options]
-//	    ConfigBody = 'profile = "offline"'
+//	    profile = 'offline'
 //
 // and in Docker's daemon.json:
 //
