@@ -89,12 +89,13 @@ func (c *chain) encode(b *batch) {
 	b.str(unix.NFTA_CHAIN_TABLE, tableName)
 	b.str(unix.NFTA_CHAIN_NAME, c.name)
 	if c.hook.name != "" {
+		kind, priority, policy := c.hook.plan()
 		b.nest(unix.NFTA_CHAIN_HOOK, func() {
 			b.u32(unix.NFTA_HOOK_HOOKNUM, c.hook.num)
-			b.u32(unix.NFTA_HOOK_PRIORITY, hookPriority)
+			b.u32(unix.NFTA_HOOK_PRIORITY, uint32(priority))
 		})
-		b.u32(unix.NFTA_CHAIN_POLICY, nfDrop)
-		b.str(unix.NFTA_CHAIN_TYPE, "filter")
+		b.u32(unix.NFTA_CHAIN_POLICY, policy)
+		b.str(unix.NFTA_CHAIN_TYPE, kind)
 	}
 	b.end()
 }

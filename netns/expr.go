@@ -176,4 +176,6 @@ func ctState(bits uint32) []expr {
 	return []expr{ct(unix.NFT_CT_STATE), mask(host32(bits)...), compare(unix.NFT_CMP_NEQ, host32(0)...)}
 }
 
+func host64(v uint64) []byte { return binary.NativeEndian.AppendUint64(nil, v) }
+
 func host32(v uint32) []byte { return binary.NativeEndian.AppendUint32(nil, v) }

@@ -16,6 +16,9 @@ const (
 	// container's own namespace: public addresses, the subnets the engine
 	// attached, name servers; no metadata, no other private address.
 	ModeEngine Mode = "engine"
+	// ModeGateway holds everything but loopback back until InstallGateway
+	// hands connections to the namespace's egress process.
+	ModeGateway Mode = "gateway"
 	// ModeOpen is a namespace of the container's own without any rule of ours.
 	ModeOpen Mode = "open"
 	// ModeHost is the host's network: there is no namespace of the
@@ -42,19 +45,19 @@ type Policy struct {
 // Filtered reports whether rules must be in force in the container's own
 // network namespace before create returns.
 func (p Policy) Filtered() bool {
-	return p.Mode == "" || p.Mode == ModeNone || p.Mode == ModeEngine
+	return p.Mode == "" || p.Mode == ModeNone || p.Mode == ModeEngine || p.Mode == ModeGateway
 }
 
 // Validate returns an error that names the field which is wrong.
 func (p Policy) Validate() error {
 	switch p.Mode {
-	case "", ModeNone, ModeOpen, ModeHost:
+	case "", ModeNone, ModeGateway, ModeOpen, ModeHost:
 		if len(p.AllowPrivate) > 0 {
 			return fmt.Errorf("network allowPrivate: only mode %q takes ranges, not %q", ModeEngine, p.Mode)
 		}
 	case ModeEngine:
 	default:
-		return fmt.Errorf("network mode %q: want %q, %q, %q or %q", p.Mode, ModeNone, ModeEngine, ModeOpen, ModeHost)
+		return fmt.Errorf("network mode %q: want %q, %q, %q, %q or %q", p.Mode, ModeNone, ModeGateway, ModeEngine, ModeOpen, ModeHost)
 	}
 	for _, r := range p.AllowPrivate {
 		if err := checkRange(r); err != nil {

@@ -43,6 +43,19 @@ type chain struct {
 type hook struct {
 	name string
 	num  uint32
+	// nat makes it a chain of address translation.
+	nat bool
+}
+
+// natPriority is before an engine's own redirections in the output hook, which have -100.
+const natPriority = -110
+
+// plan returns what nft calls a base chain's type, its priority and its policy. A translation chain drops nothing.
+func (h hook) plan() (kind string, priority int32, policy uint32) {
+	if h.nat {
+		return "nat", natPriority, nfAccept
+	}
+	return "filter", hookPriority, nfDrop
 }
 
 // rule is one line of nft syntax and the expressions that it stands for.
@@ -77,6 +90,9 @@ func planTable(p Policy) *table {
 	case p.Mode == ModeEngine:
 		return &table{engineSets(), []chain{refusal(), engineOutput(p.AllowPrivate), forward()}}
 	}
+	if p.Mode == ModeGateway {
+		return planHold()
+	}
 	return &table{nil, []chain{refusal(), noneOutput(), forward()}}
 }
 
@@ -100,13 +116,13 @@ func refusal() chain {
 // The explicit rule counts, not the policy, which the kernel sets a moment
 // after the hook is registered.
 func forward() chain {
-	return chain{name: "forward", hook: hook{"forward", unix.NF_INET_FORWARD}, rules: []rule{
+	return chain{name: "forward", hook: hook{name: "forward", num: unix.NF_INET_FORWARD}, rules: []rule{
 		{"drop", []expr{verdict(nfDrop, "")}},
 	}}
 }
 
 func noneOutput() chain {
-	return chain{name: "none", hook: hook{"output", unix.NF_INET_LOCAL_OUT}, rules: []rule{
+	return chain{name: "none", hook: hook{name: "output", num: unix.NF_INET_LOCAL_OUT}, rules: []rule{
 		accept("fib daddr type local", isLocal()),
 		refuse("", nil),
 	}}
@@ -177,7 +193,7 @@ func engineOutput(allow []netip.Prefix) chain {
 		refuse("ip6 daddr @special6", append(loadDaddr(false), lookup(reg, "special6"))),
 		rule{"accept", []expr{verdict(nfAccept, "")}},
 	)
-	return chain{name: "engine" + suffix(allow), hook: hook{"output", unix.NF_INET_LOCAL_OUT}, rules: rules}
+	return chain{name: "engine" + suffix(allow), hook: hook{name: "output", num: unix.NF_INET_LOCAL_OUT}, rules: rules}
 }
 
 func acceptPrefixes(allow []netip.Prefix, which func(netip.Prefix) bool) []rule {

@@ -49,6 +49,10 @@ func within(ns *os.File, open func() error) error {
 	return err
 }
 
+// Within runs f on a thread that is in ns, and brings the thread back. What f makes belongs to ns: sockets, and processes,
+// which start in it. f must do nothing else there, and start no goroutine. Errors: ErrOwnNamespace, as Install.
+func Within(ns *os.File, f func() error) error { return within(ns, f) }
+
 func enter(ns *os.File, open func() error) error {
 	if err := setns(ns); err != nil {
 		return fmt.Errorf("enter network namespace %q: %w", ns.Name(), err)

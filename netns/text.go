@@ -49,7 +49,9 @@ func (s *set) print(w *strings.Builder) {
 func (c *chain) print(w *strings.Builder) {
 	fmt.Fprintf(w, "\tchain %s {\n", c.name)
 	if c.hook.name != "" {
-		fmt.Fprintf(w, "\t\ttype filter hook %s priority %d; policy drop;\n", c.hook.name, hookPriority)
+		kind, priority, policy := c.hook.plan()
+		verdict := map[uint32]string{nfDrop: "drop", nfAccept: "accept"}[policy]
+		fmt.Fprintf(w, "\t\ttype %s hook %s priority %d; policy %s;\n", kind, c.hook.name, priority, verdict)
 	}
 	for _, r := range c.rules {
 		fmt.Fprintf(w, "\t\t%s\n", r.text)

@@ -1,0 +1,286 @@
+package netns
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"net/netip"
+	"os"
+
+	"golang.org/x/sys/unix"
+)
+
+// NameRanges are the addresses that stand for names inside a container: a range for benchmarks that no network routes
+// (RFC 2544), and a unique local one of agentsafe's own.
+func NameRanges() (v4, v6 netip.Prefix) {
+	return netip.MustParsePrefix("198.18.0.0/15"), netip.MustParsePrefix("fd61:6773:6166:6500::/64")
+}
+
+// nameHost are the container's own addresses in these ranges. Without an address beside 127.0.0.1 the C library takes
+// the host for one without a network, and answers questions for IPv4 addresses with an error (AI_ADDRCONFIG).
+func nameHost() (v4, v6 netip.Addr) {
+	return netip.MustParseAddr("198.19.255.254"), netip.MustParseAddr("fd61:6773:6166:6500:ffff::fffe")
+}
+
+// Addresses returns the addresses of ns, and whether one of them is on a link other than loopback.
+func Addresses(ns *os.File) (own []netip.Addr, linked bool, err error) {
+	route, err := openRoute(ns)
+	if err != nil {
+		return nil, false, fmt.Errorf("read addresses: %w", err)
+	}
+	defer route.Close()
+	list, err := route.addrs()
+	if err != nil {
+		return nil, false, fmt.Errorf("read addresses: %w", err)
+	}
+	for _, a := range list {
+		if !a.local.IsLoopback() {
+			own = append(own, a.local)
+		}
+		linked = linked || a.index != loopbackIndex
+	}
+	return own, linked, nil
+}
+
+// HostAddresses returns the addresses of the caller's own namespace but loopback's.
+func HostAddresses() ([]netip.Addr, error) {
+	route, err := dial(unix.NETLINK_ROUTE)
+	if err != nil {
+		return nil, fmt.Errorf("read addresses of the host: %w", err)
+	}
+	defer route.Close()
+	list, err := route.addrs()
+	if err != nil {
+		return nil, fmt.Errorf("read addresses of the host: %w", err)
+	}
+	var out []netip.Addr
+	for _, a := range list {
+		if !a.local.IsLoopback() {
+			out = append(out, a.local)
+		}
+	}
+	return out, nil
+}
+
+func openRoute(ns *os.File) (route *conn, err error) {
+	err = within(ns, func() (err error) {
+		route, err = dial(unix.NETLINK_ROUTE)
+		return err
+	})
+	return route, err
+}
+
+// RouteNames makes the addresses that stand for names local to ns, so that connecting to one of them reaches this
+// namespace's own loopback, whatever an engine attached. With all, every other address is local as well: then nothing
+// can leave, and whoever skips the question for a name meets the gateway, which says so. It returns the addresses that
+// it gave to loopback. ipv6 is false where the namespace has none.
+func RouteNames(ns *os.File, all, ipv6 bool) ([]netip.Addr, error) {
+	route, err := openRoute(ns)
+	if err != nil {
+		return nil, fmt.Errorf("route names: %w", err)
+	}
+	defer route.Close()
+	names4, names6 := NameRanges()
+	host4, host6 := nameHost()
+	type family struct {
+		names netip.Prefix
+		all   netip.Prefix
+		host  netip.Addr
+	}
+	families := []family{{names4, netip.MustParsePrefix("0.0.0.0/0"), host4}}
+	if ipv6 {
+		families = append(families, family{names6, netip.MustParsePrefix("::/0"), host6})
+	}
+	var own []netip.Addr
+	for _, f := range families {
+		to := f.names
+		if all {
+			to = f.all
+		}
+		if err := route.addAddress(f.host); err != nil {
+			return nil, fmt.Errorf("route names: add %s: %w", f.host, err)
+		}
+		if err := route.addLocal(to); err != nil {
+			return nil, fmt.Errorf("route names: make %s local: %w", to, err)
+		}
+		own = append(own, f.host)
+	}
+	return own, nil
+}
+
+// addAddress gives loopback an address.
+func (c *conn) addAddress(a netip.Addr) error {
+	ne := binary.NativeEndian
+	body := []byte{familyOf(a), byte(a.BitLen()), unix.IFA_F_NODAD, unix.RT_SCOPE_UNIVERSE}
+	body = ne.AppendUint32(body, loopbackIndex)
+	body = appendAttr(body, unix.IFA_LOCAL, a.AsSlice())
+	body = appendAttr(body, unix.IFA_ADDRESS, a.AsSlice())
+	return c.request(unix.RTM_NEWADDR, unix.NLM_F_CREATE|unix.NLM_F_REPLACE, body)
+}
+
+// addLocal adds `ip route add local PREFIX dev lo`.
+func (c *conn) addLocal(p netip.Prefix) error {
+	body := []byte{familyOf(p.Addr()), byte(p.Bits()), 0, 0, unix.RT_TABLE_LOCAL, unix.RTPROT_STATIC, unix.RT_SCOPE_HOST, unix.RTN_LOCAL}
+	body = append(body, 0, 0, 0, 0)
+	if p.Bits() > 0 {
+		body = appendAttr(body, unix.RTA_DST, p.Addr().AsSlice())
+	}
+	body = appendAttr(body, unix.RTA_OIF, host32(loopbackIndex))
+	return c.request(unix.RTM_NEWROUTE, unix.NLM_F_CREATE|unix.NLM_F_REPLACE, body)
+}
+
+func familyOf(a netip.Addr) byte {
+	if a.Is4() {
+		return unix.AF_INET
+	}
+	return unix.AF_INET6
+}
+
+func appendAttr(b []byte, typ uint16, data []byte) []byte {
+	b = binary.NativeEndian.AppendUint16(b, uint16(4+len(data)))
+	b = binary.NativeEndian.AppendUint16(b, typ)
+	b = append(b, data...)
+	for len(b)%4 != 0 {
+		b = append(b, 0)
+	}
+	return b
+}
+
+// request sends one rtnetlink message and wants its acknowledgement.
+func (c *conn) request(typ, flags uint16, body []byte) error {
+	ne := binary.NativeEndian
+	p := ne.AppendUint32(nil, uint32(nlHeaderLen+len(body)))
+	p = ne.AppendUint16(p, typ)
+	p = ne.AppendUint16(p, flags|unix.NLM_F_REQUEST|unix.NLM_F_ACK)
+	p = append(p, make([]byte, 8)...) // sequence, port
+	if err := c.send(append(p, body...)); err != nil {
+		return err
+	}
+	acked := false
+	err := c.receive(func(m message) error {
+		if m.typ != unix.NLMSG_ERROR {
+			return nil
+		}
+		if e := m.errno(); e != 0 {
+			return e
+		}
+		acked = true
+		return nil
+	})
+	if err == nil && !acked {
+		err = errors.New("no acknowledgement")
+	}
+	return err
+}
+
+// GatewaySockets are what a gateway serves on, all in the container's namespace. The caller closes them.
+type GatewaySockets struct {
+	// TCP, DNS and DNSTCP have an entry for each family that the namespace has, IPv4 first.
+	TCP, DNS, DNSTCP []*os.File
+	TCPPort, DNSPort uint16
+}
+
+// Close closes all sockets.
+func (s *GatewaySockets) Close() {
+	for _, f := range s.Files() {
+		f.Close()
+	}
+}
+
+// Files returns all sockets: TCP, DNS, DNSTCP.
+func (s *GatewaySockets) Files() []*os.File {
+	var out []*os.File
+	for _, list := range [][]*os.File{s.TCP, s.DNS, s.DNSTCP} {
+		out = append(out, list...)
+	}
+	return out
+}
+
+const (
+	listenBacklog  = 1024
+	socketAttempts = 16
+)
+
+// OpenGatewaySockets opens the sockets on loopback of ns, at free ports. ns is as for Install.
+func OpenGatewaySockets(ns *os.File) (*GatewaySockets, error) {
+	s := &GatewaySockets{}
+	err := errors.New("no free port")
+	for range socketAttempts {
+		if err = s.open(ns); err == nil || !errors.Is(err, unix.EADDRINUSE) {
+			break
+		}
+		s.Close()
+		*s = GatewaySockets{}
+	}
+	if err != nil {
+		s.Close()
+		return nil, fmt.Errorf("open sockets of the gateway: %w", err)
+	}
+	return s, nil
+}
+
+func (s *GatewaySockets) open(ns *os.File) error {
+	for _, v6 := range []bool{false, true} {
+		for _, kind := range []struct {
+			list   *[]*os.File
+			typ    int
+			port   *uint16
+			listen bool
+		}{
+			{&s.TCP, unix.SOCK_STREAM, &s.TCPPort, true}, {&s.DNS, unix.SOCK_DGRAM, &s.DNSPort, false},
+			{&s.DNSTCP, unix.SOCK_STREAM, &s.DNSPort, true},
+		} {
+			f, err := openLoopback(ns, v6, kind.typ, kind.port)
+			if v6 && (errors.Is(err, unix.EADDRNOTAVAIL) || errors.Is(err, unix.EAFNOSUPPORT)) {
+				return nil // a namespace without IPv6
+			}
+			if err != nil {
+				return err
+			}
+			*kind.list = append(*kind.list, f)
+			if kind.listen {
+				if err := unix.Listen(int(f.Fd()), listenBacklog); err != nil {
+					return os.NewSyscallError("listen", err)
+				}
+			}
+		}
+	}
+	return nil
+}
+
+// openLoopback binds a socket to loopback at *port, which it sets if it was 0.
+func openLoopback(ns *os.File, v6 bool, typ int, port *uint16) (*os.File, error) {
+	family := unix.AF_INET
+	if v6 {
+		family = unix.AF_INET6
+	}
+	var fd int
+	err := within(ns, func() (err error) {
+		fd, err = unix.Socket(family, typ|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK, 0)
+		return err
+	})
+	if err != nil {
+		return nil, os.NewSyscallError("socket", err)
+	}
+	f := os.NewFile(uintptr(fd), "gateway")
+	var to unix.Sockaddr = &unix.SockaddrInet4{Port: int(*port), Addr: [4]byte{127, 0, 0, 1}}
+	if v6 {
+		to = &unix.SockaddrInet6{Port: int(*port), Addr: [16]byte{15: 1}}
+		err = unix.SetsockoptInt(fd, unix.IPPROTO_IPV6, unix.IPV6_V6ONLY, 1)
+	}
+	if err == nil {
+		err = os.NewSyscallError("bind", unix.Bind(fd, to))
+	}
+	if err != nil {
+		f.Close()
+		return nil, err
+	}
+	bound, err := unix.Getsockname(fd)
+	switch a := bound.(type) {
+	case *unix.SockaddrInet4:
+		*port = uint16(a.Port)
+	case *unix.SockaddrInet6:
+		*port = uint16(a.Port)
+	}
+	return f, err
+}
