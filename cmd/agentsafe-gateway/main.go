@@ -1,0 +1,191 @@
+package main
+
+import (
+	"context"
+	"crypto/x509"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"strings"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/agentsafe/agentsafe/netns/gateway"
+	"github.com/agentsafe/agentsafe/netns/gateway/confine"
+	"github.com/agentsafe/agentsafe/netns/gateway/wire"
+)
+
+// version and commit are set by the linker.
+var version, commit = "0.1.0-dev", "" //nolint:gochecknoglobals // the linker needs a variable
+
+// maxConfigBytes bounds the configuration.
+const maxConfigBytes = 4 << 20
+
+func main() {
+	if len(os.Args) == 2 && os.Args[1] == "--version" {
+		fmt.Println("agentsafe-gateway", strings.TrimSpace(version+" "+commit))
+		return
+	}
+	if err := run(); err != nil {
+		fmt.Fprintln(os.Stderr, "agentsafe-gateway:", err)
+		os.Exit(1)
+	}
+}
+
+func run() error {
+	files, err := inherited(os.Getenv("LISTEN_FDNAMES"))
+	if err != nil {
+		return err
+	}
+	defer files.config.Close()
+	g, sockets, err := files.prepare()
+	if err != nil {
+		fmt.Fprintln(files.config, err) //nolint:errcheck // whoever reads it gets the end of file as well
+		return err
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	defer cancel()
+	go func() {
+		awaitEnd(files.task)
+		cancel()
+	}()
+	if _, err := io.WriteString(files.config, "ready\n"); err != nil {
+		return fmt.Errorf("report readiness: %w", err)
+	}
+	files.config.Close()
+	return g.Run(ctx, sockets)
+}
+
+// descriptors are what this process was given.
+type descriptors struct {
+	config, task, log, control *os.File
+	tcp, dns, dnstcp           []*os.File
+}
+
+// inherited takes the descriptors over, and refuses to go on with less than a gateway needs.
+func inherited(names string) (*descriptors, error) {
+	const first = 3
+	d := &descriptors{}
+	for i, name := range strings.Split(names, ":") {
+		unix.CloseOnExec(first + i)
+		f := os.NewFile(uintptr(first+i), name)
+		switch name {
+		case "config":
+			d.config = f
+		case "task":
+			d.task = f
+		case "log":
+			d.log = f
+		case "control":
+			d.control = f
+		case "tcp":
+			d.tcp = append(d.tcp, f)
+		case "dns":
+			d.dns = append(d.dns, f)
+		case "dnstcp":
+			d.dnstcp = append(d.dnstcp, f)
+		default:
+			return nil, fmt.Errorf("descriptor %d: %q is not known", first+i, name)
+		}
+	}
+	if d.config == nil || d.task == nil || len(d.tcp) == 0 || len(d.dns) == 0 {
+		return nil, errors.New("this program is started by agentsafe, with its sockets")
+	}
+	return d, nil
+}
+
+// prepare does everything that can fail or that needs files, and confines the process.
+func (d *descriptors) prepare() (*gateway.Gateway, gateway.Sockets, error) {
+	var s gateway.Sockets
+	if err := unprivileged(); err != nil {
+		return nil, s, err
+	}
+	if err := confine.Limits(); err != nil {
+		return nil, s, err
+	}
+	var c wire.Config
+	if err := json.NewDecoder(io.LimitReader(d.config, maxConfigBytes)).Decode(&c); err != nil {
+		return nil, s, fmt.Errorf("read configuration: %w", err)
+	}
+	var roots *x509.CertPool
+	var err error
+	if len(c.Credentials) > 0 {
+		if roots, err = x509.SystemCertPool(); err != nil {
+			return nil, s, fmt.Errorf("read certificate authorities of the host: %w", err)
+		}
+	}
+	g, err := gateway.New(c, d.log, roots)
+	if err != nil {
+		return nil, s, err
+	}
+	if s, err = d.sockets(); err != nil {
+		return nil, s, err
+	}
+	return g, s, confine.Process()
+}
+
+func (d *descriptors) sockets() (s gateway.Sockets, err error) {
+	for _, f := range d.tcp {
+		l, err := net.FileListener(f)
+		if err != nil {
+			return s, fmt.Errorf("socket tcp: %w", err)
+		}
+		f.Close()
+		s.TCP = append(s.TCP, l.(*net.TCPListener))
+	}
+	for _, f := range d.dns {
+		p, err := net.FilePacketConn(f)
+		if err != nil {
+			return s, fmt.Errorf("socket dns: %w", err)
+		}
+		f.Close()
+		s.DNS = append(s.DNS, p)
+	}
+	for _, f := range d.dnstcp {
+		l, err := net.FileListener(f)
+		if err != nil {
+			return s, fmt.Errorf("socket dnstcp: %w", err)
+		}
+		f.Close()
+		s.DNSTCP = append(s.DNSTCP, l)
+	}
+	if d.control != nil {
+		l, err := net.FileListener(d.control)
+		if err != nil {
+			return s, fmt.Errorf("socket control: %w", err)
+		}
+		d.control.Close()
+		s.Control = l.(*net.UnixListener)
+		s.Control.SetUnlinkOnClose(false)
+	}
+	return s, nil
+}
+
+// unprivileged refuses to face hostile bytes with power over the host.
+func unprivileged() error {
+	if os.Getuid() == 0 || os.Geteuid() == 0 {
+		return errors.New("running as uid 0: this program wants a uid of its own")
+	}
+	hdr := unix.CapUserHeader{Version: unix.LINUX_CAPABILITY_VERSION_3}
+	var data [2]unix.CapUserData
+	if err := unix.Capget(&hdr, &data[0]); err != nil {
+		return fmt.Errorf("read capabilities: %w", err)
+	}
+	if data[0].Permitted|data[1].Permitted != 0 {
+		return errors.New("running with capabilities: this program wants none")
+	}
+	return nil
+}
+
+// awaitEnd returns when the process of a pidfd has ended.
+func awaitEnd(pidfd *os.File) {
+	poll := []unix.PollFd{{Fd: int32(pidfd.Fd()), Events: unix.POLLIN}} //nolint:gosec // descriptors fit
+	for {
+		if n, err := unix.Ppoll(poll, nil, nil); n > 0 || err != nil && !errors.Is(err, unix.EINTR) {
+			return
+		}
+	}
+}

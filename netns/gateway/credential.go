@@ -1,0 +1,151 @@
+package gateway
+
+import (
+	"crypto/tls"
+	"crypto/x509"
+	"encoding/base64"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"net/http/httputil"
+	"strconv"
+	"strings"
+
+	"github.com/agentsafe/agentsafe/netns/egress"
+	"github.com/agentsafe/agentsafe/netns/gateway/wire"
+)
+
+// Roots are the certificate authorities of the host; nil is the system's.
+type Roots = *x509.CertPool
+
+// placeholder is what the task holds in place of a secret.
+type placeholder struct {
+	text  string
+	label string // of the one host that may receive it
+}
+
+// validateCredential checks a credential when the gateway starts.
+func validateCredential(c *wire.Credential) error {
+	kind, name, _ := strings.Cut(c.Present, ":")
+	switch {
+	case !validLabel(c.Name):
+		return errors.New("the name is not one label of a host name")
+	case c.Name == "gateway" || c.Name == "proxy":
+		return errors.New("the name is taken by the gateway itself")
+	case c.Secret == "" || strings.ContainsAny(c.Secret, "\r\n\x00"):
+		return errors.New("the secret is empty or has more than one line")
+	case c.Port == 0:
+		return errors.New("no port")
+	case (kind == "header" || kind == "query") && name == "":
+		return fmt.Errorf("present: %q names no %s", c.Present, kind)
+	case kind != "header" && kind != "query" && c.Present != "bearer" && c.Present != "basic":
+		return fmt.Errorf("present: %q is not header:NAME, bearer, basic or query:NAME", c.Present)
+	}
+	_, err := egress.ParseHost(c.Host)
+	return err
+}
+
+func validLabel(s string) bool {
+	host, err := egress.ParseHost(s + ".x")
+	return err == nil && host == s+".x" && !strings.Contains(s, ".")
+}
+
+// addCredentials makes a handler for each: the task speaks plain HTTP to NAME.agentsafe.internal, which never leaves the
+// container's namespace, and the gateway speaks TLS to the destination, with the secret.
+func (w *web) addCredentials(roots Roots) {
+	transport := w.transport.Clone()
+	transport.TLSClientConfig = &tls.Config{RootCAs: roots, MinVersion: tls.VersionTLS12}
+	transport.ForceAttemptHTTP2 = true
+	for i := range w.g.config.Credentials {
+		c := &w.g.config.Credentials[i]
+		if c.Placeholder != "" {
+			w.placeholders = append(w.placeholders, placeholder{c.Placeholder, c.Name})
+		}
+		w.internal[c.Name] = http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) { w.withCredential(rw, r, transport, c) })
+	}
+}
+
+// withCredential passes a request on to the credential's destination. The destination needs no rule: the credential
+// names it, and it is reached by this way alone.
+func (w *web) withCredential(rw http.ResponseWriter, r *http.Request, transport *http.Transport, c *wire.Credential) {
+	s := r.Context().Value(sessionKey{}).(*session)
+	if d := w.checkPlaceholders(r, c.Name); !d.Allowed {
+		w.refuse(rw, s, d)
+		return
+	}
+	if d := w.g.policy.Load().Destination(c.Host, c.Port); !d.Allowed {
+		w.refuse(rw, s, d)
+		return
+	}
+	e := s.event("credential").decided(egress.Decision{Allowed: true, Rule: "credential " + c.Name})
+	e.Name, e.Port = c.Host, c.Port
+	w.g.log.add(e)
+	host := c.Host
+	if c.Port != 443 {
+		host = net.JoinHostPort(c.Host, strconv.Itoa(int(c.Port)))
+	}
+	w.proxy(s, transport, func(pr *httputil.ProxyRequest) {
+		pr.Out.URL.Scheme, pr.Out.URL.Host, pr.Out.Host = "https", host, host
+		present(c, pr.Out)
+	}).ServeHTTP(rw, r)
+}
+
+// present puts the secret where the destination wants it, in place of whatever the task has there.
+func present(c *wire.Credential, r *http.Request) {
+	kind, name, _ := strings.Cut(c.Present, ":")
+	if c.Placeholder != "" {
+		for key, values := range r.Header {
+			for _, v := range values {
+				if strings.Contains(v, c.Placeholder) {
+					r.Header.Del(key)
+					break
+				}
+			}
+		}
+	}
+	switch kind {
+	case "header":
+		r.Header.Set(name, c.Secret)
+	case "bearer":
+		r.Header.Set("Authorization", "Bearer "+c.Secret)
+	case "basic":
+		r.Header.Set("Authorization", "Basic "+base64.StdEncoding.EncodeToString([]byte(c.Secret)))
+	case "query":
+		q := r.URL.Query()
+		q.Set(name, c.Secret)
+		r.URL.RawQuery = q.Encode()
+	}
+}
+
+// checkPlaceholders refuses a request with a placeholder that belongs to another destination: somebody tries to use the
+// credential elsewhere, or believes to give it away.
+func (w *web) checkPlaceholders(r *http.Request, label string) egress.Decision {
+	for _, p := range w.placeholders {
+		if p.label == label {
+			continue
+		}
+		found := strings.Contains(r.RequestURI, p.text)
+		for _, values := range r.Header {
+			for _, v := range values {
+				found = found || strings.Contains(v, p.text) || strings.Contains(decodeBasic(v), p.text)
+			}
+		}
+		if found {
+			return egress.Decision{Code: egress.DeniedByRule, Rule: "credential " + p.label, Reason: "the placeholder of the credential " + p.label + " was sent to another host"}
+		}
+	}
+	return egress.Decision{Allowed: true}
+}
+
+func decodeBasic(header string) string {
+	kind, text, ok := strings.Cut(header, " ")
+	if !ok || !strings.EqualFold(kind, "basic") {
+		return ""
+	}
+	b, err := base64.StdEncoding.DecodeString(text)
+	if err != nil {
+		return ""
+	}
+	return string(b)
+}

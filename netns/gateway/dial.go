@@ -1,0 +1,165 @@
+package gateway
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/netip"
+	"slices"
+	"time"
+
+	"github.com/agentsafe/agentsafe/netns/egress"
+)
+
+// nextAttempt is how long one address is waited for before the next is tried beside it. Source: RFC 8305, 5.
+const nextAttempt = 250 * time.Millisecond
+
+// refusedError is a decision that came out of resolving or dialling.
+type refusedError struct{ egress.Decision }
+
+func (e *refusedError) Error() string { return e.Reason }
+
+// resolve returns the addresses of a name that may be connected to. The error is a refusedError if there are addresses,
+// and none of them may.
+func (g *Gateway) resolve(ctx context.Context, name string, port uint16) ([]netip.Addr, error) {
+	addrs, err := g.resolver.lookup(ctx, name)
+	if err != nil {
+		return nil, err
+	}
+	var refused *refusedError
+	good := make([]netip.Addr, 0, len(addrs))
+	for _, a := range addrs {
+		if d := g.addressAllowed(a, port); d.Allowed {
+			good = append(good, a)
+		} else if refused == nil {
+			d.Reason = name + " resolves to an address that is refused: " + d.Reason
+			refused = &refusedError{d}
+		}
+	}
+	if len(good) == 0 && refused != nil {
+		return nil, refused
+	}
+	return interleave(good), nil
+}
+
+// addressAllowed is asked for the address of every connection, right before it is dialled.
+func (g *Gateway) addressAllowed(a netip.Addr, port uint16) egress.Decision {
+	a = a.Unmap().WithZone("")
+	d := g.policy.Load().Address(a, port)
+	if d.Allowed && g.isHost(a) {
+		return hostAddress(a)
+	}
+	return d
+}
+
+// isHost reports whether an address is the host's own, and the administrator did not name it.
+func (g *Gateway) isHost(a netip.Addr) bool {
+	a = a.Unmap().WithZone("")
+	return slices.Contains(g.config.Refused, a) && !slices.Contains(g.config.Policy.Addresses, netip.PrefixFrom(a, a.BitLen()))
+}
+
+func hostAddress(a netip.Addr) egress.Decision {
+	return egress.Decision{
+		Code:   egress.BadAddress,
+		Reason: fmt.Sprintf("%s is an address of the host itself; naming it in network.addresses would allow it", a),
+	}
+}
+
+// interleave puts families in turns, IPv6 first. Source: RFC 8305, 4.
+func interleave(in []netip.Addr) []netip.Addr {
+	var v4, v6, out []netip.Addr
+	for _, a := range in {
+		if a.Is4() {
+			v4 = append(v4, a)
+		} else {
+			v6 = append(v6, a)
+		}
+	}
+	for i := range max(len(v4), len(v6)) {
+		if i < len(v6) {
+			out = append(out, v6[i])
+		}
+		if i < len(v4) {
+			out = append(out, v4[i])
+		}
+	}
+	return out
+}
+
+// dialName resolves a name and connects to the first of its addresses that answers.
+func (g *Gateway) dialName(ctx context.Context, name string, port uint16) (*net.TCPConn, error) {
+	addrs, err := g.resolve(ctx, name, port)
+	if err != nil {
+		return nil, err
+	}
+	return g.dialAny(ctx, addrs, port)
+}
+
+// dialAny tries the addresses in order, each a moment after the one before or as soon as that has failed.
+func (g *Gateway) dialAny(ctx context.Context, addrs []netip.Addr, port uint16) (*net.TCPConn, error) {
+	ctx, cancel := context.WithTimeout(ctx, g.config.Timeouts.Connect)
+	defer cancel()
+	type result struct {
+		conn *net.TCPConn
+		err  error
+	}
+	results := make(chan result, len(addrs))
+	err := errors.New("no address")
+	next, pending := 0, 0
+	start := func() {
+		a := netip.AddrPortFrom(addrs[next], port)
+		next, pending = next+1, pending+1
+		go func() {
+			c, err := g.dialAddress(ctx, a)
+			results <- result{c, err}
+		}()
+	}
+	timer := time.NewTimer(nextAttempt)
+	defer timer.Stop()
+	for next < len(addrs) || pending > 0 {
+		if pending == 0 {
+			start()
+			timer.Reset(nextAttempt)
+		}
+		select {
+		case <-timer.C:
+			if next < len(addrs) {
+				start()
+				timer.Reset(nextAttempt)
+			}
+		case r := <-results:
+			pending--
+			if r.err == nil {
+				go func() { // whoever else connects meanwhile
+					for range pending {
+						if late := <-results; late.conn != nil {
+							late.conn.Close()
+						}
+					}
+				}()
+				return r.conn, nil
+			}
+			err = r.err
+		}
+	}
+	return nil, err
+}
+
+// dialAddress is the only place that connects.
+func (g *Gateway) dialAddress(ctx context.Context, a netip.AddrPort) (*net.TCPConn, error) {
+	if d := g.addressAllowed(a.Addr(), a.Port()); !d.Allowed {
+		return nil, &refusedError{d}
+	}
+	return g.connect(ctx, a)
+}
+
+// connect dials an address that was judged already.
+func (g *Gateway) connect(ctx context.Context, a netip.AddrPort) (*net.TCPConn, error) {
+	d := net.Dialer{KeepAlive: time.Minute}
+	c, err := d.DialContext(ctx, "tcp", a.String())
+	if err != nil {
+		return nil, err
+	}
+	return c.(*net.TCPConn), nil
+}

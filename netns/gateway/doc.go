@@ -1,0 +1,47 @@
+// Package gateway is the egress process of a container: it answers the container's DNS questions, takes every TCP
+// connection that the rules of package netns hand to it, decides by name, and relays what is allowed.
+//
+// # How a connection passes
+//
+//	task                            gateway                                  outside
+//	────                            ───────                                  ───────
+//	A example.com? ───────────────▶ rule? ask the host's name servers ─────▶
+//	198.18.4.7     ◀─────────────── an address that stands for the name ◀──  93.184.216.34
+//	connect 198.18.4.7:443 ───────▶ rule for example.com:443?
+//	                                address public? ───────────────────────▶ connect 93.184.216.34:443
+//	ClientHello, SNI example.com ─▶ same name? ────────────────────────────▶ ClientHello
+//	                      ◀──────── splice ───────────────────────────────▶
+//
+// Each name has an address of its own inside the container (names.go), so a connection's destination is a name and not
+// something to be guessed from what names have resolved to. SNI, HTTP Host, the absolute form and CONNECT must agree
+// with it. The address outside is the gateway's business alone: it is resolved, judged and dialled here, so that neither
+// a second answer of a lying name server nor a redirect to another address escapes the judgement.
+//
+// # What was tried before it was built
+//
+// In a throwaway namespace on Linux 6.18: a `local default` route on loopback makes every address local; an nftables
+// redirect in the output hook then gathers all ports in one listener, SO_ORIGINAL_DST tells the address that was dialled
+// (both families), and UDP questions to any server come in at one socket whose answers carry the right source. Sockets
+// that the host's side makes inside the namespace stay there when they are handed to a process outside of it. A match on
+// the socket's cgroup2 (level 1, by id) exempts the gateway's own traffic where it has to leave through the container's
+// network; the cgroup is made on a detached mount, so hosts with cgroup v1 have it, too. Without an address beside
+// 127.0.0.1, getaddrinfo with AI_ADDRCONFIG refuses addresses: hence one more on loopback.
+//
+// # Refusals
+//
+// No rule, no way: an empty policy resolves nothing. A refusal comes at once and says why: NXDOMAIN with an extended
+// error, a TLS alert, an HTTP 403 with one line of JSON, a reset for all else; every one is a line of the log, and
+// http://gateway.agentsafe.internal/ lists the last ones to the task itself. UDP other than DNS never gets here: the
+// rules refuse it, so QUIC clients fall back to TCP.
+//
+// Data in: a [wire.Config], sockets. Data out: relayed bytes, log lines ([Event]), answers on the control socket.
+//
+// The process holds secrets (credentials), so it runs under package confine, with a uid of its own.
+//
+// Minimum kernel: 5.15.
+//
+// Rejected: answering with real addresses (an address shared by an allowed and a refused name, as content networks do,
+// has to be refused or guessed; SSH has no name inside); a proxy that clients must be told about (half of the tools
+// ignore proxy variables); inspecting TLS with an authority of our own by default (breaks pinning, and makes the gateway
+// hold every secret); TPROXY (not in the output hook).
+package gateway

@@ -1,0 +1,193 @@
+package gateway
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"os"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/agentsafe/agentsafe/netns/egress"
+	"github.com/agentsafe/agentsafe/netns/gateway/wire"
+)
+
+// Sockets are what a gateway serves on; all of them are in the container's network namespace, and the gateway owns them.
+type Sockets struct {
+	TCP     []*net.TCPListener // redirected connections
+	DNS     []net.PacketConn   // redirected questions
+	DNSTCP  []net.Listener
+	Control *net.UnixListener // of the host; nil for none
+}
+
+// Gateway is one running gateway.
+type Gateway struct {
+	config    wire.Config
+	policy    atomic.Pointer[egress.Policy]
+	names     *names
+	resolver  *resolver
+	wildcards *wildcards
+	log       *log
+	pipes     pipePool
+	web       *web
+
+	mu       sync.Mutex
+	changes  egress.Config // what was allowed and denied while running
+	sessions map[*session]struct{}
+	perName  map[string]int
+	sent     atomic.Int64 // bytes from the task, in all
+}
+
+// New compiles the policy. logFile is appended to and stays the caller's; nil logs nothing. roots are for the TLS
+// connections that carry credentials.
+func New(c wire.Config, logFile *os.File, roots Roots) (*Gateway, error) {
+	c.ApplyDefaults()
+	if err := validate(&c); err != nil {
+		return nil, fmt.Errorf("gateway configuration: %w", err)
+	}
+	policy, err := egress.Compile(c.Policy)
+	if err != nil {
+		return nil, fmt.Errorf("gateway configuration: %w", err)
+	}
+	g := &Gateway{
+		config: c, names: newNames(c.IPv4, c.IPv6), resolver: newResolver(c.Nameservers),
+		wildcards: newWildcards(c.Limits.NamesPerMinute), log: &log{container: c.Container, out: logFile},
+		sessions: map[*session]struct{}{}, perName: map[string]int{},
+	}
+	g.policy.Store(policy)
+	g.web = newWeb(g, roots)
+	return g, nil
+}
+
+// Run serves until ctx ends or a listener fails, and closes the sockets.
+func (g *Gateway) Run(ctx context.Context, s Sockets) error {
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	d := &dnsServer{g: g, slots: make(chan struct{}, dnsAtOnce)}
+	go d.serve(ctx, s.DNS, s.DNSTCP)
+	go g.web.serve(ctx)
+	for _, l := range s.TCP {
+		go func() { cancel(g.accept(ctx, l)) }()
+	}
+	if s.Control != nil {
+		go g.control(s.Control)
+	}
+	g.log.add(Event{Event: "start"})
+	<-ctx.Done()
+	for _, l := range s.TCP {
+		l.Close()
+	}
+	if s.Control != nil {
+		s.Control.Close()
+	}
+	g.closeSessions(func(*session) bool { return true })
+	if err := context.Cause(ctx); !errors.Is(err, context.Canceled) {
+		return err
+	}
+	return nil
+}
+
+// accept takes connections off one listener. Running out of descriptors or memory must not end the gateway.
+func (g *Gateway) accept(ctx context.Context, l *net.TCPListener) error {
+	for {
+		c, err := l.AcceptTCP()
+		switch {
+		case err == nil:
+			go g.handle(ctx, c)
+		case ctx.Err() != nil || errors.Is(err, net.ErrClosed):
+			return context.Canceled
+		default:
+			time.Sleep(10 * time.Millisecond)
+		}
+	}
+}
+
+// session is one connection of the task.
+type session struct {
+	g     *Gateway
+	conn  *net.TCPConn
+	begin time.Time
+	// name is where it goes, "" for an address; address is what the task connected to.
+	name    string
+	address string
+	port    uint16
+	proto   egress.Protocol
+	in, out atomic.Int64
+	closed  atomic.Bool
+}
+
+// open registers a session; the decision refuses one that is over a limit.
+func (g *Gateway) open(s *session) egress.Decision {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	switch {
+	case len(g.sessions) >= g.config.Limits.Connections:
+		return egress.Decision{Code: egress.OverLimit, Reason: fmt.Sprintf("%d connections are open, the most at once", len(g.sessions))}
+	case s.name != "" && g.perName[s.name] >= g.config.Limits.ConnectionsPerName:
+		return egress.Decision{Code: egress.OverLimit, Reason: fmt.Sprintf("%d connections to %s are open, the most at once", g.perName[s.name], s.name)}
+	case !g.withinBytes(0):
+		return egress.Decision{Code: egress.OverLimit, Reason: fmt.Sprintf("the %d bytes that may be sent are used up", g.config.Limits.EgressBytes)}
+	}
+	g.sessions[s] = struct{}{}
+	g.perName[s.name]++
+	return egress.Decision{Allowed: true}
+}
+
+// withinBytes counts bytes from the task.
+func (g *Gateway) withinBytes(n int64) bool {
+	sent := g.sent.Add(n)
+	return g.config.Limits.EgressBytes == 0 || sent < g.config.Limits.EgressBytes
+}
+
+// close ends a session and logs what it moved.
+func (s *session) close() {
+	if s.closed.Swap(true) {
+		return
+	}
+	s.conn.Close()
+	s.g.mu.Lock()
+	delete(s.g.sessions, s)
+	if s.g.perName[s.name]--; s.g.perName[s.name] <= 0 {
+		delete(s.g.perName, s.name)
+	}
+	s.g.mu.Unlock()
+	e := s.event("close")
+	e.In, e.Out, e.Millis = s.in.Load(), s.out.Load(), time.Since(s.begin).Milliseconds()
+	s.g.log.add(e)
+}
+
+// speaks notes the protocol once it is known.
+func (s *session) speaks(p egress.Protocol) {
+	s.g.mu.Lock()
+	defer s.g.mu.Unlock()
+	s.proto = p
+}
+
+func (s *session) event(kind string) Event {
+	return Event{Event: kind, Name: s.name, Address: s.address, Port: s.port, Protocol: s.proto}
+}
+
+// closeSessions resets the connections that which picks.
+func (g *Gateway) closeSessions(which func(*session) bool) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	for s := range g.sessions {
+		if which(s) {
+			s.conn.SetLinger(0)                 //nolint:errcheck // it may be closed already
+			s.conn.SetDeadline(time.Unix(1, 0)) //nolint:errcheck // likewise; wakes whoever reads
+		}
+	}
+}
+
+// internalHost returns what serves a name of the gateway's own zone, nil for none.
+func (g *Gateway) internalHost(name string) http.Handler {
+	label, ok := strings.CutSuffix(name, internalZone)
+	if !ok {
+		return nil
+	}
+	return g.web.internal[label]
+}

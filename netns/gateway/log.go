@@ -1,0 +1,115 @@
+package gateway
+
+import (
+	"encoding/json"
+	"os"
+	"sync"
+	"time"
+
+	"github.com/agentsafe/agentsafe/netns/egress"
+)
+
+// Event is one line of the log: a decision, or what came of it.
+type Event struct {
+	Time      time.Time `json:"time"`
+	Container string    `json:"container"`
+	// Event is dns, connect, request, close, control, credential, limit, start or suppressed.
+	Event    string          `json:"event"`
+	Decision string          `json:"decision,omitempty"` // allow or refuse
+	Name     string          `json:"name,omitempty"`
+	Address  string          `json:"address,omitempty"` // that was asked for, or dialled
+	Port     uint16          `json:"port,omitempty"`
+	Protocol egress.Protocol `json:"protocol,omitempty"`
+	Rule     string          `json:"rule,omitempty"`
+	Code     egress.Code     `json:"code,omitempty"`
+	Reason   string          `json:"reason,omitempty"`
+	// In and Out are bytes to and from the task, of a close.
+	In     int64 `json:"bytesIn,omitempty"`
+	Out    int64 `json:"bytesOut,omitempty"`
+	Millis int64 `json:"durationMillis,omitempty"`
+	Count  int64 `json:"count,omitempty"`
+}
+
+func (e Event) decided(d egress.Decision) Event {
+	e.Decision, e.Rule, e.Code, e.Reason = "refuse", d.Rule, d.Code, d.Reason
+	if d.Allowed {
+		e.Decision = "allow"
+	}
+	return e
+}
+
+// Bounds of the log: a task that provokes decisions must not fill the host's disk.
+const (
+	logLinesPerSecond = 200
+	logMaxBytes       = 32 << 20
+	refusalsKept      = 64
+)
+
+// log writes events as JSON lines. Lines over the rate are counted in a later one, never written; counts stay exact.
+type log struct {
+	container  string
+	mu         sync.Mutex
+	out        *os.File
+	written    int64
+	second     int64
+	lines      int
+	suppressed int64
+	refusals   []Event // the last ones, oldest first
+	counts     Counts
+}
+
+// Counts sums up everything that was decided.
+type Counts struct {
+	Allowed  int64 `json:"allowed"`
+	Refused  int64 `json:"refused"`
+	BytesIn  int64 `json:"bytesIn"`
+	BytesOut int64 `json:"bytesOut"`
+}
+
+func (l *log) add(e Event) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	e.Time, e.Container = time.Now().UTC(), l.container
+	switch e.Decision {
+	case "allow":
+		l.counts.Allowed++
+	case "refuse":
+		l.counts.Refused++
+		if len(l.refusals) == refusalsKept {
+			l.refusals = append(l.refusals[:0], l.refusals[1:]...)
+		}
+		l.refusals = append(l.refusals, e)
+	}
+	l.counts.BytesIn += e.In
+	l.counts.BytesOut += e.Out
+	if now := e.Time.Unix(); now != l.second {
+		l.second, l.lines = now, 0
+		if l.suppressed > 0 {
+			l.write(Event{Time: e.Time, Container: l.container, Event: "suppressed", Count: l.suppressed})
+			l.suppressed = 0
+		}
+	}
+	if l.lines++; l.lines > logLinesPerSecond || l.written > logMaxBytes {
+		l.suppressed++
+		return
+	}
+	l.write(e)
+}
+
+func (l *log) write(e Event) {
+	if l.out == nil {
+		return
+	}
+	line, err := json.Marshal(e)
+	if err != nil {
+		return // Event has nothing that JSON can't hold
+	}
+	n, _ := l.out.Write(append(line, '\n')) //nolint:errcheck // a full disk must not open or close the network
+	l.written += int64(n)
+}
+
+func (l *log) snapshot() ([]Event, Counts) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return append([]Event{}, l.refusals...), l.counts
+}

@@ -1,0 +1,373 @@
+package gateway
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	stdlog "log"
+	"net"
+	"net/http"
+	"net/http/httputil"
+	"net/netip"
+	"net/url"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/agentsafe/agentsafe/netns/egress"
+)
+
+// web serves plain HTTP: every request on a connection is judged by its own Host, not only the first one.
+type web struct {
+	g         *Gateway
+	conns     chan net.Conn
+	done      chan struct{}
+	transport *http.Transport
+	// internal are the handlers of the gateway's own zone, by label.
+	internal     map[string]http.Handler
+	placeholders []placeholder
+}
+
+const webHeadMaxBytes = 64 << 10
+
+func newWeb(g *Gateway, roots Roots) *web {
+	w := &web{g: g, conns: make(chan net.Conn), done: make(chan struct{}), internal: map[string]http.Handler{}}
+	w.transport = &http.Transport{
+		DisableCompression: true, MaxIdleConns: 64, MaxIdleConnsPerHost: 16, IdleConnTimeout: 30 * time.Second,
+		DialContext: func(ctx context.Context, _, target string) (net.Conn, error) { return w.dial(ctx, target) },
+	}
+	w.internal["gateway"] = http.HandlerFunc(w.status)
+	w.internal["proxy"] = http.HandlerFunc(w.explicitProxy)
+	w.addCredentials(roots)
+	return w
+}
+
+// dial connects to "name:port" or to an address that a rule allows.
+func (w *web) dial(ctx context.Context, target string) (net.Conn, error) {
+	host, portText, err := net.SplitHostPort(target)
+	if err != nil {
+		return nil, err
+	}
+	port, err := strconv.ParseUint(portText, 10, 16)
+	if err != nil {
+		return nil, err
+	}
+	if a, err := netip.ParseAddr(host); err == nil {
+		dst := netip.AddrPortFrom(a, uint16(port))
+		if d := w.g.policy.Load().ConnectAddress(dst, egress.HTTP); !d.Allowed {
+			return nil, &refusedError{d}
+		}
+		if w.g.isHost(a) {
+			return nil, &refusedError{hostAddress(a)}
+		}
+		return w.g.connect(ctx, dst)
+	}
+	return w.g.dialName(ctx, host, uint16(port))
+}
+
+// serve runs the HTTP server on the connections that take hands over.
+func (w *web) serve(ctx context.Context) {
+	s := &http.Server{
+		Handler: w, ReadHeaderTimeout: w.g.config.Timeouts.Head, IdleTimeout: 2 * time.Minute, MaxHeaderBytes: webHeadMaxBytes,
+		ConnContext: func(ctx context.Context, c net.Conn) context.Context {
+			return context.WithValue(ctx, sessionKey{}, c.(*webConn).session)
+		},
+		ErrorLog: stdlog.New(io.Discard, "", 0), // the task's mistakes are no news of the host's
+	}
+	go func() {
+		<-ctx.Done()
+		close(w.done)
+		s.Close() //nolint:errcheck // the process ends
+	}()
+	s.Serve(w) //nolint:errcheck // ends with Close
+}
+
+type sessionKey struct{}
+
+// take hands a session over, with what was read of it.
+func (w *web) take(s *session, head []byte) {
+	s.speaks(egress.HTTP)
+	select {
+	case w.conns <- &webConn{session: s, rest: head}:
+	case <-w.done:
+		s.close()
+	}
+}
+
+// Accept implements net.Listener.
+func (w *web) Accept() (net.Conn, error) {
+	select {
+	case c := <-w.conns:
+		return c, nil
+	case <-w.done:
+		return nil, net.ErrClosed
+	}
+}
+
+// Close implements net.Listener.
+func (w *web) Close() error { return nil }
+
+// Addr implements net.Listener.
+func (w *web) Addr() net.Addr { return &net.TCPAddr{} }
+
+// webConn is a session as the HTTP server sees it: bytes are counted, and what was read before comes first.
+type webConn struct {
+	*session
+	rest []byte
+}
+
+func (c *webConn) Read(b []byte) (int, error) {
+	if len(c.rest) > 0 {
+		n := copy(b, c.rest)
+		c.rest = c.rest[n:]
+		return n, c.sent(n)
+	}
+	n, err := c.conn.Read(b)
+	if lerr := c.sent(n); lerr != nil {
+		return 0, lerr
+	}
+	return n, err
+}
+
+func (c *webConn) sent(n int) error {
+	c.out.Add(int64(n))
+	if !c.g.withinBytes(int64(n)) {
+		return errOverLimit
+	}
+	return nil
+}
+
+func (c *webConn) Write(b []byte) (int, error) {
+	n, err := c.conn.Write(b)
+	c.in.Add(int64(n))
+	return n, err
+}
+
+func (c *webConn) Close() error                       { c.close(); return nil }
+func (c *webConn) LocalAddr() net.Addr                { return c.conn.LocalAddr() }
+func (c *webConn) RemoteAddr() net.Addr               { return c.conn.RemoteAddr() }
+func (c *webConn) SetDeadline(t time.Time) error      { return c.conn.SetDeadline(t) }
+func (c *webConn) SetReadDeadline(t time.Time) error  { return c.conn.SetReadDeadline(t) }
+func (c *webConn) SetWriteDeadline(t time.Time) error { return c.conn.SetWriteDeadline(t) }
+
+// ServeHTTP judges one request and passes it on.
+func (w *web) ServeHTTP(rw http.ResponseWriter, r *http.Request) {
+	s := r.Context().Value(sessionKey{}).(*session)
+	if h := w.g.internalHost(s.name); h != nil {
+		h.ServeHTTP(rw, r)
+		return
+	}
+	if r.Method == http.MethodConnect {
+		w.refuse(rw, s, egress.Decision{Code: egress.WrongProtocol, Reason: "CONNECT to a host that is no proxy of this container; proxy.agentsafe.internal is one"})
+		return
+	}
+	if d := w.checkHost(s, r.Host); !d.Allowed {
+		w.refuse(rw, s, d)
+		return
+	}
+	w.forward(rw, r, s, s.name)
+}
+
+// checkHost compares a request's host with where its connection goes.
+func (w *web) checkHost(s *session, unsafeHost string) egress.Decision {
+	host, port, err := splitHost(unsafeHost, s.port)
+	if err != nil {
+		return egress.Decision{Code: egress.BadName, Reason: err.Error()}
+	}
+	want := s.name
+	if want == "" {
+		want = s.address
+	}
+	if host != want || port != s.port {
+		return egress.Decision{Code: egress.NameMismatch, Reason: fmt.Sprintf("the connection goes to %s:%d and the request to %s:%d", want, s.port, host, port)}
+	}
+	return egress.Decision{Allowed: true}
+}
+
+// splitHost parses HOST[:PORT] with the strict grammar of names, or an address in its canonical form.
+func splitHost(unsafeHost string, defaultPort uint16) (string, uint16, error) {
+	host, port := unsafeHost, defaultPort
+	if i := strings.LastIndexByte(unsafeHost, ':'); i >= 0 && !strings.HasSuffix(unsafeHost, "]") {
+		n, err := strconv.ParseUint(unsafeHost[i+1:], 10, 16)
+		if err != nil || n == 0 {
+			return "", 0, fmt.Errorf("host %q: not a port", clip(unsafeHost))
+		}
+		host, port = unsafeHost[:i], uint16(n)
+	}
+	if a, err := netip.ParseAddr(strings.Trim(host, "[]")); err == nil {
+		return a.Unmap().String(), port, nil
+	}
+	host, err := egress.ParseHost(host)
+	return host, port, err
+}
+
+// forward judges method and path and passes the request on to host, at the session's port.
+func (w *web) forward(rw http.ResponseWriter, r *http.Request, s *session, host string) {
+	if d := w.checkPlaceholders(r, ""); !d.Allowed {
+		w.refuse(rw, s, d)
+		return
+	}
+	p := w.g.policy.Load()
+	var d egress.Decision
+	if host == "" {
+		host = s.address
+		dst, _ := netip.ParseAddr(s.address) //nolint:errcheck // it was an address
+		d = p.ConnectAddress(netip.AddrPortFrom(dst, s.port), egress.HTTP)
+	} else {
+		d = p.Request(host, s.port, r.Method, r.URL.EscapedPath())
+	}
+	if !d.Allowed {
+		w.refuse(rw, s, d)
+		return
+	}
+	e := s.event("request").decided(d)
+	e.Name = host
+	w.g.log.add(e)
+	target := &url.URL{Scheme: "http", Host: net.JoinHostPort(host, strconv.Itoa(int(s.port)))}
+	w.proxy(s, w.transport, func(pr *httputil.ProxyRequest) {
+		pr.Out.URL.Scheme, pr.Out.URL.Host = target.Scheme, target.Host
+		pr.Out.Host = pr.In.Host
+	}).ServeHTTP(rw, r)
+}
+
+func (w *web) proxy(s *session, transport http.RoundTripper, rewrite func(*httputil.ProxyRequest)) *httputil.ReverseProxy {
+	return &httputil.ReverseProxy{
+		Rewrite: rewrite, Transport: transport, FlushInterval: -1, ErrorLog: stdlog.New(io.Discard, "", 0),
+		ErrorHandler: func(rw http.ResponseWriter, _ *http.Request, err error) { w.refuse(rw, s, unreachable(err)) },
+	}
+}
+
+// refuse answers a request with the reason.
+func (w *web) refuse(rw http.ResponseWriter, s *session, d egress.Decision) {
+	w.g.log.add(s.event("request").decided(d))
+	rw.Header().Set("Content-Type", "application/json")
+	rw.Header().Set("X-Agentsafe-Refused", string(d.Code))
+	rw.Header().Set("Connection", "close") // nothing more is expected of who was refused
+	rw.WriteHeader(statusOf(d))
+	rw.Write(refusalBody(s.name, s.address, s.port, d)) //nolint:errcheck // the client may be gone
+}
+
+func statusOf(d egress.Decision) int {
+	if d.Code == egress.Unreachable {
+		return http.StatusBadGateway
+	}
+	return http.StatusForbidden
+}
+
+// refusalBody is one line that a program can read, so that an agent stops trying.
+func refusalBody(name, address string, port uint16, d egress.Decision) []byte {
+	if name == "" {
+		name = address
+	}
+	line, err := json.Marshal(map[string]any{
+		"error": "refused by agentsafe", "code": d.Code, "host": name, "port": port, "rule": d.Rule, "reason": d.Reason,
+	})
+	if err != nil {
+		return nil
+	}
+	return append(line, '\n')
+}
+
+// refusalResponse is a whole HTTP response, for a connection that no server has taken over.
+func refusalResponse(name, address string, port uint16, d egress.Decision) []byte {
+	body := refusalBody(name, address, port, d)
+	status := statusOf(d)
+	var b bytes.Buffer
+	fmt.Fprintf(&b, "HTTP/1.1 %d %s\r\nContent-Type: application/json\r\nX-Agentsafe-Refused: %s\r\nContent-Length: %d\r\nConnection: close\r\n\r\n%s",
+		status, http.StatusText(status), d.Code, len(body), body)
+	return b.Bytes()
+}
+
+// status tells the task what was refused to it.
+func (w *web) status(rw http.ResponseWriter, r *http.Request) {
+	refused, counts := w.g.log.snapshot()
+	rw.Header().Set("Content-Type", "application/json")
+	json.NewEncoder(rw).Encode(map[string]any{"refused": refused, "counts": counts}) //nolint:errcheck // the client may be gone
+	_ = r
+}
+
+// explicitProxy serves clients that are configured to use a proxy: the absolute form, and CONNECT.
+func (w *web) explicitProxy(rw http.ResponseWriter, r *http.Request) {
+	s := r.Context().Value(sessionKey{}).(*session)
+	if r.Method == http.MethodConnect {
+		w.connect(rw, r, s)
+		return
+	}
+	host, port, err := splitHost(r.URL.Host, 80)
+	if err != nil || r.URL.Scheme != "http" {
+		w.refuse(rw, s, egress.Decision{Code: egress.BadName, Reason: "a proxy wants the absolute form of a plain HTTP request, or CONNECT"})
+		return
+	}
+	inner := &session{g: w.g, name: host, port: port, proto: egress.HTTP}
+	if _, err := netip.ParseAddr(host); err == nil {
+		inner.name, inner.address = "", host
+	}
+	d := w.checkHost(inner, r.Host)
+	if d.Allowed && inner.name != "" {
+		d = w.g.resolvable(host)
+	}
+	if !d.Allowed {
+		w.refuse(rw, inner, d)
+		return
+	}
+	w.forward(rw, r, inner, inner.name)
+}
+
+// connect opens a tunnel, whose content is then judged as that of a connection to the target.
+func (w *web) connect(rw http.ResponseWriter, r *http.Request, s *session) {
+	host, port, err := splitHost(r.Host, 443)
+	if err == nil {
+		_, err = egress.ParseHost(host)
+	}
+	if err != nil {
+		w.refuse(rw, s, egress.Decision{Code: egress.BadName, Reason: err.Error()})
+		return
+	}
+	inner := &session{g: w.g, name: host, port: port}
+	d := w.g.resolvable(host)
+	if d.Allowed {
+		d = w.g.policy.Load().Connect(host, port, "")
+	}
+	if strings.HasSuffix(host, internalZone) {
+		d = egress.Decision{Code: egress.NoRule, Reason: "a tunnel to the gateway itself"}
+	}
+	if !d.Allowed {
+		w.refuse(rw, inner, d)
+		return
+	}
+	c, buffered, err := http.NewResponseController(rw).Hijack()
+	if err != nil {
+		w.refuse(rw, inner, unreachable(err))
+		return
+	}
+	go w.tunnel(c.(*webConn), buffered, host, port)
+}
+
+func (w *web) tunnel(c *webConn, buffered *bufio.ReadWriter, host string, port uint16) {
+	// A client that doesn't wait for the answer has sent what we would have to put back.
+	if buffered.Reader.Buffered() > 0 || len(c.rest) > 0 {
+		c.Close()
+		return
+	}
+	if _, err := c.Write([]byte("HTTP/1.1 200 Connection established\r\n\r\n")); err != nil {
+		c.Close()
+		return
+	}
+	s := c.session
+	w.g.rename(s, host, port)
+	w.g.serveSniffed(context.Background(), s, netip.AddrPortFrom(netip.Addr{}, port))
+}
+
+// rename makes a session one with another destination.
+func (g *Gateway) rename(s *session, name string, port uint16) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if g.perName[s.name]--; g.perName[s.name] <= 0 {
+		delete(g.perName, s.name)
+	}
+	s.name, s.port, s.address, s.proto = name, port, "", ""
+	g.perName[name]++
+}

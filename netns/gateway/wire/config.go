@@ -1,0 +1,84 @@
+package wire
+
+import (
+	"net/netip"
+	"time"
+
+	"github.com/agentsafe/agentsafe/netns/egress"
+)
+
+// Config is what a gateway is told once, when it starts. It is JSON on a descriptor; secrets are in it, so it is never
+// a file that anybody can open.
+type Config struct {
+	// Container is the container's id, for the log.
+	Container string        `json:"container"`
+	Policy    egress.Config `json:"policy"`
+	// Ceiling bounds what may be allowed while the container runs; nil is no bound but the classes of addresses.
+	Ceiling *egress.Config `json:"ceiling,omitempty"`
+	// Nameservers are asked for the names that are allowed, in this order.
+	Nameservers []netip.AddrPort `json:"nameservers,omitempty"`
+	// IPv4 and IPv6 are the ranges of the addresses that stand for names inside the container.
+	IPv4 netip.Prefix `json:"ipv4"`
+	IPv6 netip.Prefix `json:"ipv6"`
+	// Refused are addresses that no name may resolve to, beside the classes: those of the host itself.
+	Refused     []netip.Addr `json:"refused,omitempty"`
+	Credentials []Credential `json:"credentials,omitempty"`
+	Limits      Limits       `json:"limits,omitzero"`
+	Timeouts    Timeouts     `json:"timeouts,omitzero"`
+}
+
+// Limits bound what one container can take of the gateway. Zero is the default, which is in the comment.
+type Limits struct {
+	Connections int `json:"connections,omitempty"` // open at once, 16384
+	// ConnectionsPerName is how many of them one name may have, 4096.
+	ConnectionsPerName int `json:"connectionsPerName,omitempty"`
+	// EgressBytes is what the task may send in all; 0 is no limit.
+	EgressBytes int64 `json:"egressBytes,omitempty"`
+	// NamesPerMinute is how many new names below one wildcard are looked up, 120.
+	NamesPerMinute int `json:"namesPerMinute,omitempty"`
+}
+
+// Timeouts bound what waits. Zero is the default, which is in the comment.
+type Timeouts struct {
+	Connect time.Duration `json:"connect,omitempty"` // to an address, 10 s
+	Head    time.Duration `json:"head,omitempty"`    // for the first message of a client, 10 s
+	Idle    time.Duration `json:"idle,omitempty"`    // without a byte in either direction, 2 h
+}
+
+// Zone is the gateway's own zone: no name below it is ever asked for outside. A credential's base URL is http://NAME.Zone.
+const Zone = "agentsafe.internal"
+
+// Credential is a secret of the host that the gateway puts into requests to one destination.
+type Credential struct {
+	Name string `json:"name"`
+	// Host and Port are the destination; it is spoken to over TLS.
+	Host string `json:"host"`
+	Port uint16 `json:"port"`
+	// Present is how: header:NAME, bearer, basic or query:NAME.
+	Present     string `json:"present"`
+	Secret      string `json:"secret"`
+	Placeholder string `json:"placeholder"`
+}
+
+// ApplyDefaults fills in what is zero.
+func (c *Config) ApplyDefaults() {
+	setDefault(&c.Limits.Connections, 16384)
+	setDefault(&c.Limits.ConnectionsPerName, 4096)
+	setDefault(&c.Limits.NamesPerMinute, 120)
+	setDefault(&c.Timeouts.Connect, 10*time.Second)
+	setDefault(&c.Timeouts.Head, 10*time.Second)
+	setDefault(&c.Timeouts.Idle, 2*time.Hour)
+}
+
+func setDefault[T comparable](v *T, to T) {
+	var zero T
+	if *v == zero {
+		*v = to
+	}
+}
+
+// Request is what the host's side asks of a running gateway, one JSON value a connection.
+type Request struct {
+	Op   string `json:"op"` // show, allow or deny
+	Rule string `json:"rule,omitempty"`
+}
