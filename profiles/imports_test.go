@@ -16,6 +16,7 @@ func TestImports(t *testing.T) {
 		"crypto/sha256", "encoding/binary", "encoding/hex", "errors", "fmt", "maps", "math", "net/netip", "path", "slices", "strconv",
 		"strings", "time", "unicode/utf8",
 		"github.com/opencontainers/runtime-spec/specs-go", "golang.org/x/sys/unix", "github.com/agentsafe/agentsafe/netns",
+		"github.com/agentsafe/agentsafe/netns/egress",
 	}
 	files, err := os.ReadDir(".")
 	if err != nil {

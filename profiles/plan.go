@@ -219,6 +219,9 @@ func networkPolicy(p *Profile, host bool) netns.Policy {
 	case p.Network.Mode == NetworkEngine, p.Network.Mode == NetworkHost:
 		return netns.Policy{Mode: netns.ModeEngine, AllowPrivate: p.Network.AllowPrivate}
 	}
+	if p.Network.Mode == NetworkGateway {
+		return netns.Policy{Mode: netns.ModeGateway}
+	}
 	return netns.Policy{Mode: netns.ModeNone}
 }
 

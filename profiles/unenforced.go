@@ -14,19 +14,17 @@ type unenforcedField struct {
 func unenforced() []unenforcedField {
 	return []unenforcedField{
 		{"filesystem.workspace.mode", func(p *Profile) bool { return p.Filesystem.Workspace.mode() == WorkspaceOverlay }},
-		{"filesystem.workspace.promote", func(p *Profile) bool { return p.Filesystem.Workspace.Mode == WorkspaceOverlay && p.Filesystem.Workspace.Promote != "" }},
+		{"filesystem.workspace.promote", func(p *Profile) bool {
+			return p.Filesystem.Workspace.Mode == WorkspaceOverlay && p.Filesystem.Workspace.Promote != ""
+		}},
 		{"filesystem.workspace.quota", func(p *Profile) bool { return p.Filesystem.Workspace.QuotaBytes != 0 }},
-		{"filesystem.workspace.paths", func(p *Profile) bool { return len(p.Filesystem.Workspace.Paths) > 0 && p.Filesystem.Workspace.Mode != WorkspaceReadonly }},
-		{"filesystem.workspace.background", func(p *Profile) bool { return p.Filesystem.Workspace.Mode == WorkspaceOverlay && p.Filesystem.Workspace.Background != "" }},
-		{"network.mode", func(p *Profile) bool { return p.Network.Mode == NetworkGateway }},
-		{"network.allow", func(p *Profile) bool { return len(p.Network.Allow) > 0 }},
-		{"network.deny", func(p *Profile) bool { return len(p.Network.Deny) > 0 }},
-		{"network.ruleSets", func(p *Profile) bool { return len(p.Network.RuleSets) > 0 }},
-		{"network.addresses", func(p *Profile) bool { return len(p.Network.Addresses) > 0 }},
-		{"network.dialFrom", func(p *Profile) bool { return p.Network.DialFrom != "" }},
-		{"network.credentials", func(p *Profile) bool { return len(p.Network.Credentials) > 0 }},
+		{"filesystem.workspace.paths", func(p *Profile) bool {
+			return len(p.Filesystem.Workspace.Paths) > 0 && p.Filesystem.Workspace.Mode != WorkspaceReadonly
+		}},
+		{"filesystem.workspace.background", func(p *Profile) bool {
+			return p.Filesystem.Workspace.Mode == WorkspaceOverlay && p.Filesystem.Workspace.Background != ""
+		}},
 		{"limits.outputBytes", func(p *Profile) bool { return p.Limits.OutputBytes != 0 }},
-		{"limits.egressBytes", func(p *Profile) bool { return p.Limits.EgressBytes != 0 }},
 		{"limits.layerBytes", func(p *Profile) bool { return p.Limits.LayerBytes != 0 }},
 		{"limits.layerInodes", func(p *Profile) bool { return p.Limits.LayerInodes != 0 }},
 		{"exec.transaction", func(p *Profile) bool { return p.Exec.Transaction != "" }},

@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"github.com/agentsafe/agentsafe/netns"
+	"github.com/agentsafe/agentsafe/netns/egress"
 )
 
 // Validate returns an error that begins with the path of the field which is wrong, as a profile file spells it.
@@ -145,7 +146,54 @@ func (p *Profile) validateNetwork() error {
 			}
 		}
 	}
-	return oneOf("network.dialFrom", n.DialFrom, "container", "host")
+	if err := oneOf("network.dialFrom", n.DialFrom, "container", "host"); err != nil {
+		return err
+	}
+	return p.validateGateway()
+}
+
+// validateGateway checks what only the gateway's mode has.
+func (p *Profile) validateGateway() error {
+	n := &p.Network
+	if n.Mode != NetworkGateway {
+		return nil
+	}
+	for _, c := range []string{"CAP_NET_RAW", "CAP_NET_ADMIN"} {
+		if slices.Contains(p.Capabilities, c) {
+			return fmt.Errorf("network.mode: %s does not go with %s, which sends below the rules or removes them", n.Mode, c)
+		}
+	}
+	if _, err := egress.Compile(egress.Config{Allow: n.Allow, Deny: n.Deny, RuleSets: n.RuleSets, Addresses: n.Addresses}); err != nil {
+		return fmt.Errorf("network: %w", err)
+	}
+	for i := range n.Credentials {
+		if err := n.Credentials[i].validate(); err != nil {
+			return fmt.Errorf("network.credentials[%d]: %w", i, err)
+		}
+	}
+	return nil
+}
+
+func (c *Credential) validate() error {
+	kind, name, _ := strings.Cut(c.Present, ":")
+	label, err := egress.ParseHost(c.Name + ".x")
+	switch {
+	case err != nil || label != c.Name+".x" || strings.Contains(c.Name, "."):
+		return fmt.Errorf("name %q: want one label of a host name, in lower case", c.Name)
+	case c.Name == "gateway" || c.Name == "proxy":
+		return fmt.Errorf("name %q: is taken by the gateway itself", c.Name)
+	case (c.File == "") == (len(c.Command) == 0):
+		return errors.New("want a file or a command, one of them")
+	case c.File != "" && !path.IsAbs(c.File), len(c.Command) > 0 && !path.IsAbs(c.Command[0]):
+		return errors.New("the file or command is not an absolute path")
+	case (kind == "header" || kind == "query") && name == "", kind != "header" && kind != "query" && c.Present != "bearer" && c.Present != "basic":
+		return fmt.Errorf("present %q: want header:NAME, bearer, basic or query:NAME", c.Present)
+	}
+	r, err := egress.ParseRule("https://" + c.Destination)
+	if err != nil || !r.IsHost() {
+		return fmt.Errorf("destination %q: want HOST or HOST:PORT", c.Destination)
+	}
+	return nil
 }
 
 func (p *Profile) validateHost() error {

@@ -201,6 +201,7 @@ func (cr *creation) judge(ctx context.Context) error {
 		HasHooks: h != nil && len(h.StartContainer)+len(h.Poststart)+len(h.Poststop) > 0,
 		Profile:  policy.Profile.Name, PolicyHash: policy.Hash,
 	}
+	gatewayEnv(cr.spec.Process, policy.Profile, cr.o.ID, cr.c.state.Created)
 	cr.c.detail = &Detail{Process: cr.spec.Process, Hooks: h, Policy: policy}
 	return nil
 }

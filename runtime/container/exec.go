@@ -155,6 +155,7 @@ func (c *Container) Exec(ctx context.Context, o *ExecOptions) (*Process, error) 
 	if _, err := c.Supervisor(); err != nil {
 		return nil, fmt.Errorf("cannot exec: %w", err)
 	}
+	gatewayEnv(process, d.Policy.Profile, c.id, c.state.Created)
 	p := &Process{}
 	if p.cgroup, err = c.execBranch(o, d); err != nil {
 		return nil, err

@@ -151,6 +151,9 @@ func (r *Runtime) installNetwork(cr *creation) error {
 	if err != nil {
 		return err
 	}
+	if cr.policy.Network.Mode == netns.ModeGateway {
+		return holdGateway(ns, own, cr.policy.Profile, rules)
+	}
 	if own {
 		return rules.Hold(ns)
 	}
@@ -176,6 +179,9 @@ func (cr *creation) networkNamespace() (ns *os.File, own bool, err error) {
 
 // finalizeNetwork lets the rules know the links and name servers that the engine has attached since create.
 func (c *Container) finalizeNetwork() error {
+	if c.state.Network == netns.ModeGateway {
+		return c.openGateway()
+	}
 	if c.state.Network != netns.ModeEngine {
 		return nil
 	}

@@ -33,6 +33,8 @@ type Options struct {
 	CacheDir, SeccompHelper string
 	// Monitor is the program that supervises containers whose creator does not stay; see CreateOptions.Supervise.
 	Monitor string
+	// Gateway is the egress program; "" is the one beside this program.
+	Gateway string
 	// Warn gets what is worth a log line and no error; nil discards it.
 	Warn func(message string)
 }

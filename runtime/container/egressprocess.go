@@ -1,0 +1,316 @@
+package container
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"hash/fnv"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/agentsafe/agentsafe/netns"
+	"github.com/agentsafe/agentsafe/netns/gateway/wire"
+	"github.com/agentsafe/agentsafe/profiles"
+)
+
+const (
+	gatewayProgram = "agentsafe-gateway"
+	gatewayWait    = 10 * time.Second
+	// gatewayUIDs is where the uids of gateways begin, and how many there are: beyond every range that distributions and
+	// systemd hand out. Two gateways share one only by a collision of hashes, and both are undumpable.
+	gatewayUIDs     = 0x70000000
+	gatewayUIDCount = 1 << 20
+	// gatewayMemoryBytes is what its Go runtime aims to stay below.
+	gatewayMemoryBytes = 256 << 20
+)
+
+// gatewayProcess starts the egress process of a container.
+type gatewayProcess struct {
+	c       *Container
+	sockets *netns.GatewaySockets
+	config  *wire.Config
+	// ns is the network namespace that it runs in, nil for the host's; cgroup a directory of the cgroup2 hierarchy.
+	ns, cgroup *os.File
+}
+
+// start returns once the process serves. It ends by itself when the container's first process does.
+func (g *gatewayProcess) start() error {
+	files, names, parent, err := g.donate()
+	if err != nil {
+		closeFiles(files)
+		return err
+	}
+	defer parent.Close()
+	null, err := os.OpenFile(os.DevNull, os.O_RDWR|unix.O_CLOEXEC, 0)
+	if err != nil {
+		closeFiles(files)
+		return fmt.Errorf("open %s: %w", os.DevNull, err)
+	}
+	defer null.Close()
+	uid := gatewayUID(g.c.id)
+	attr := &os.ProcAttr{
+		Dir: "/", Files: append([]*os.File{null, null, null}, files...),
+		Env: []string{"LISTEN_FDNAMES=" + strings.Join(names, ":"), "GOMEMLIMIT=" + strconv.Itoa(gatewayMemoryBytes)},
+		Sys: &syscall.SysProcAttr{Setsid: true, Credential: &syscall.Credential{Uid: uid, Gid: uid}},
+	}
+	var process *os.Process
+	spawn := func() (err error) {
+		process, err = os.StartProcess(g.c.rt.gatewayPath(), []string{gatewayProgram, g.c.id}, attr)
+		return err
+	}
+	if g.ns != nil {
+		err = netns.Within(g.ns, spawn)
+	} else {
+		err = spawn()
+	}
+	// Its end of the socket pair among them: otherwise nobody here would see it end.
+	closeFiles(files)
+	if err != nil {
+		return explainGateway(err)
+	}
+	go process.Wait() //nolint:errcheck // a short-lived parent leaves that to init
+	if err := g.admit(process.Pid, parent); err != nil {
+		process.Kill() //nolint:errcheck // gone is what we want
+		return err
+	}
+	return nil
+}
+
+func explainGateway(err error) error {
+	switch {
+	case errors.Is(err, unix.ENOENT):
+		return fmt.Errorf("%w (it is installed beside agentsafe)", err)
+	case errors.Is(err, unix.EINVAL):
+		return fmt.Errorf("%w (its uid, from %d on, must exist in this user namespace)", err, gatewayUIDs)
+	}
+	return err
+}
+
+// admit places the process, tells it what to do and waits until it does. Before it has read the configuration
+// it opens no socket, so the placement is in time.
+func (g *gatewayProcess) admit(pid int, parent *os.File) error {
+	if g.cgroup != nil {
+		if err := writeAt(g.cgroup, "cgroup.procs", strconv.Itoa(pid)); err != nil {
+			return fmt.Errorf("place it in its cgroup: %w", err)
+		}
+	}
+	data, err := json.Marshal(g.config)
+	if err != nil {
+		return fmt.Errorf("encode configuration: %w", err)
+	}
+	if _, err := parent.Write(data); err != nil {
+		return fmt.Errorf("send configuration: %w", err)
+	}
+	if err := unix.Shutdown(int(parent.Fd()), unix.SHUT_WR); err != nil {
+		return fmt.Errorf("send configuration: %w", err)
+	}
+	tv := unix.NsecToTimeval(gatewayWait.Nanoseconds())
+	if err := unix.SetsockoptTimeval(int(parent.Fd()), unix.SOL_SOCKET, unix.SO_RCVTIMEO, &tv); err != nil {
+		return fmt.Errorf("wait for it: %w", err)
+	}
+	answer, err := io.ReadAll(io.LimitReader(parent, 4096))
+	if line := strings.TrimSpace(string(answer)); line != "ready" {
+		if line == "" {
+			line = "ended without a word"
+		}
+		return errors.Join(errors.New(line), err)
+	}
+	return nil
+}
+
+// donate collects its descriptors and their names; parent is this side's end of the first.
+func (g *gatewayProcess) donate() (files []*os.File, names []string, parent *os.File, err error) {
+	add := func(name string, f *os.File) {
+		files, names = append(files, f), append(names, name)
+	}
+	fds, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		return files, names, nil, fmt.Errorf("make socket pair: %w", err)
+	}
+	parent = os.NewFile(uintptr(fds[0]), "gateway")
+	add("config", os.NewFile(uintptr(fds[1]), "config"))
+	task, err := g.c.pidfd()
+	if err == nil {
+		add("task", task)
+		var fd int
+		if fd, err = unix.Openat(int(g.c.dir.Fd()), NetworkLog, unix.O_WRONLY|unix.O_CREAT|unix.O_APPEND|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0o600); err == nil {
+			add("log", os.NewFile(uintptr(fd), NetworkLog))
+		}
+	}
+	if err == nil {
+		var control *os.File
+		if control, err = listenIn(g.c.dir, NetworkControl); err == nil {
+			add("control", control)
+		}
+	}
+	if err != nil {
+		parent.Close()
+		return files, names, nil, err
+	}
+	for _, kind := range []struct {
+		name string
+		list []*os.File
+	}{{"tcp", g.sockets.TCP}, {"dns", g.sockets.DNS}, {"dnstcp", g.sockets.DNSTCP}} {
+		for _, f := range kind.list {
+			fd, err := unix.FcntlInt(f.Fd(), unix.F_DUPFD_CLOEXEC, 3)
+			if err != nil {
+				parent.Close()
+				return files, names, nil, fmt.Errorf("duplicate socket: %w", err)
+			}
+			add(kind.name, os.NewFile(uintptr(fd), kind.name))
+		}
+	}
+	return files, names, parent, nil
+}
+
+func closeFiles(files []*os.File) {
+	for _, f := range files {
+		f.Close()
+	}
+}
+
+// listenIn makes a unix socket in an open directory that root alone can connect to. One that a gateway before left is
+// replaced.
+func listenIn(dir *os.File, name string) (*os.File, error) {
+	if err := unix.Unlinkat(int(dir.Fd()), name, 0); err != nil && !errors.Is(err, unix.ENOENT) {
+		return nil, fmt.Errorf("remove old socket %s: %w", name, err)
+	}
+	fd, err := unix.Socket(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		return nil, fmt.Errorf("make socket %s: %w", name, err)
+	}
+	f := os.NewFile(uintptr(fd), name)
+	// The directory is 0700, so nobody else gets here before the mode is set.
+	err = unix.Bind(fd, &unix.SockaddrUnix{Name: "/proc/self/fd/" + strconv.Itoa(int(dir.Fd())) + "/" + name})
+	if err == nil {
+		err = unix.Fchmodat(int(dir.Fd()), name, 0o600, 0)
+	}
+	if err == nil {
+		err = unix.Listen(fd, 16)
+	}
+	if err != nil {
+		f.Close()
+		return nil, fmt.Errorf("make socket %s: %w", name, err)
+	}
+	return f, nil
+}
+
+// gatewayUID derives a uid from a container's id.
+func gatewayUID(id string) uint32 {
+	h := fnv.New32a()
+	h.Write([]byte(id)) //nolint:errcheck // never fails
+	return gatewayUIDs + h.Sum32()%gatewayUIDCount
+}
+
+// gatewayPath finds the program beside this one.
+func (r *Runtime) gatewayPath() string {
+	if r.opts.Gateway != "" {
+		return r.opts.Gateway
+	}
+	self, err := os.Executable()
+	if err != nil {
+		return gatewayProgram
+	}
+	return filepath.Join(filepath.Dir(self), gatewayProgram)
+}
+
+// gatewayCgroup makes the cgroup of all gateways that dial through their containers' networks, at the first level of the
+// cgroup2 hierarchy, and returns its directory and id. The hierarchy is mounted without a place in the file system: a
+// host with cgroup v1 has it as well, and need not show it.
+func gatewayCgroup() (*os.File, uint64, error) {
+	fs, err := unix.Fsopen("cgroup2", unix.FSOPEN_CLOEXEC)
+	if err != nil {
+		return nil, 0, fmt.Errorf("open cgroup2: %w", err)
+	}
+	defer unix.Close(fs) //nolint:errcheck // only a handle
+	if err := unix.FsconfigCreate(fs); err != nil {
+		return nil, 0, fmt.Errorf("open cgroup2: %w", err)
+	}
+	mount, err := unix.Fsmount(fs, unix.FSMOUNT_CLOEXEC, 0)
+	if err != nil {
+		return nil, 0, fmt.Errorf("mount cgroup2: %w", err)
+	}
+	defer unix.Close(mount) //nolint:errcheck // the directory keeps it
+	if err := unix.Mkdirat(mount, gatewayProgram, 0o755); err != nil && !errors.Is(err, unix.EEXIST) {
+		return nil, 0, fmt.Errorf("make cgroup of gateways: %w", err)
+	}
+	fd, err := unix.Openat(mount, gatewayProgram, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return nil, 0, fmt.Errorf("open cgroup of gateways: %w", err)
+	}
+	var st unix.Stat_t
+	if err := unix.Fstat(fd, &st); err != nil {
+		unix.Close(fd) //nolint:errcheck // the first error is the one to report
+		return nil, 0, fmt.Errorf("stat cgroup of gateways: %w", err)
+	}
+	return os.NewFile(uintptr(fd), gatewayProgram), st.Ino, nil
+}
+
+func writeAt(dir *os.File, name, text string) error {
+	fd, err := unix.Openat(int(dir.Fd()), name, unix.O_WRONLY|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return err
+	}
+	f := os.NewFile(uintptr(fd), name)
+	defer f.Close()
+	_, err = f.WriteString(text)
+	return err
+}
+
+const (
+	maxSecretBytes = 64 << 10
+	secretWait     = 10 * time.Second
+)
+
+// readCredential gets a secret from where the profile says, as it is when the container starts.
+func (c *Container) readCredential(in *profiles.Credential) (wire.Credential, error) {
+	out := wire.Credential{Name: in.Name, Present: in.Present, Placeholder: placeholderOf(c.id, c.state.Created, in.Name)}
+	host, portText, ok := strings.Cut(in.Destination, ":")
+	port := uint64(443)
+	if ok {
+		var err error
+		if port, err = strconv.ParseUint(portText, 10, 16); err != nil {
+			return out, fmt.Errorf("destination %q: not HOST:PORT", in.Destination)
+		}
+	}
+	out.Host, out.Port = host, uint16(port)
+	var secret []byte
+	var err error
+	if len(in.Command) > 0 {
+		ctx, cancel := context.WithTimeout(context.Background(), secretWait)
+		defer cancel()
+		secret, err = exec.CommandContext(ctx, in.Command[0], in.Command[1:]...).Output() //nolint:gosec // the administrator's own command
+	} else {
+		secret, err = readSecret(in.File)
+	}
+	out.Secret = string(bytes.TrimSpace(secret))
+	return out, err
+}
+
+// readSecret refuses files that everybody can read: then it is no secret.
+func readSecret(name string) ([]byte, error) {
+	f, err := os.OpenFile(name, unix.O_RDONLY|unix.O_CLOEXEC|unix.O_NONBLOCK|unix.O_NOCTTY, 0)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	info, err := f.Stat()
+	if err != nil {
+		return nil, err
+	}
+	const others = 0o007
+	if !info.Mode().IsRegular() || info.Mode().Perm()&others != 0 {
+		return nil, fmt.Errorf("%s: want a regular file that others than its owner and group can't read", name)
+	}
+	return io.ReadAll(io.LimitReader(f, maxSecretBytes))
+}
