@@ -131,6 +131,7 @@ func agentProfile(p *Profile) {
 
 func overlaid(p *Profile) {
 	p.Filesystem.Workspace = Workspace{Mode: WorkspaceOverlay, Promote: "manual"}
+	p.Exec.Transaction = "auto"
 }
 
 // withoutSecrets removes the variables that look like secrets, hides their usual places, and refuses mounts of them.

@@ -13,22 +13,10 @@ type unenforcedField struct {
 // sets one. Whoever brings the enforcement removes the line.
 func unenforced() []unenforcedField {
 	return []unenforcedField{
-		{"filesystem.workspace.mode", func(p *Profile) bool { return p.Filesystem.Workspace.mode() == WorkspaceOverlay }},
-		{"filesystem.workspace.promote", func(p *Profile) bool {
-			return p.Filesystem.Workspace.Mode == WorkspaceOverlay && p.Filesystem.Workspace.Promote != ""
-		}},
 		{"filesystem.workspace.quota", func(p *Profile) bool { return p.Filesystem.Workspace.QuotaBytes != 0 }},
-		{"filesystem.workspace.paths", func(p *Profile) bool {
-			return len(p.Filesystem.Workspace.Paths) > 0 && p.Filesystem.Workspace.Mode != WorkspaceReadonly
-		}},
-		{"filesystem.workspace.background", func(p *Profile) bool {
-			return p.Filesystem.Workspace.Mode == WorkspaceOverlay && p.Filesystem.Workspace.Background != ""
-		}},
 		{"limits.outputBytes", func(p *Profile) bool { return p.Limits.OutputBytes != 0 }},
 		{"limits.layerBytes", func(p *Profile) bool { return p.Limits.LayerBytes != 0 }},
 		{"limits.layerInodes", func(p *Profile) bool { return p.Limits.LayerInodes != 0 }},
-		{"exec.transaction", func(p *Profile) bool { return p.Exec.Transaction != "" }},
-		{"exec.commit", func(p *Profile) bool { return p.Exec.Commit != "" }},
 		{"evidence.mode", func(p *Profile) bool { return p.Evidence.Mode != "" }},
 		{"evidence.onFull", func(p *Profile) bool { return p.Evidence.OnFull != "" }},
 	}

@@ -7,6 +7,8 @@ import (
 	"path/filepath"
 
 	"github.com/spf13/cobra"
+
+	"github.com/agentsafe/agentsafe/cmd/agentsafectl/layers"
 )
 
 // version and commit are set by the linker.
@@ -53,6 +55,7 @@ func newRootCommand() *cobra.Command {
 	flags.StringVar(&p.runs, "run-dir", "/run/agentsafectl", "directory of `bundles` of running tasks")
 	flags.StringVar(&p.data, "data-dir", "/var/lib/agentsafe", "directory of caches, images and layers")
 	c.AddCommand(newRunCommand(&p), newDoctorCommand(&p), newProfileCommand(), newConfigCommand())
+	c.AddCommand(layers.Commands(&p.data)...)
 	return c
 }
 

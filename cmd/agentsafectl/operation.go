@@ -26,6 +26,7 @@ const (
 	uppersName = "runs"   // below the data directory: writable layers of runs
 	imagesName = "images" // below the data directory: unpacked layers
 	filterName = "cache"  // below the data directory: compiled filters
+	layersName = "layers" // below the data directory: layers of workspaces
 )
 
 // operation is one run in progress.

@@ -22,7 +22,8 @@ func (o *operation) openRuntime() error {
 	o.runtime, err = container.Open(container.Options{
 		Root: o.flags.paths.state, Profile: profile,
 		CacheDir: filepath.Join(o.flags.paths.data, filterName), SeccompHelper: siblingProgram("agentsafe-seccomp"),
-		Warn: o.note,
+		LayersDir: filepath.Join(o.flags.paths.data, layersName),
+		Warn:      o.note,
 	})
 	return err
 }

@@ -185,7 +185,7 @@ func (l *Layers) judge(i *Item, named bool) error {
 		i.Left = "owner, attributes and set-id bits are never promoted"
 	}
 	if i.Flag = flag(upper, &i.Change); i.Flag != "" && !named && i.Left == "" {
-		i.Left = "runs on the host or leads out of the folder: name it to promote it"
+		i.Left = i.Flag + ": name it to promote it"
 	}
 	i.Conflict, err = l.hostChanged(i, tree.NewRoot(host))
 	return err

@@ -86,6 +86,8 @@ type Transaction struct {
 	// PID and PIDStart are its first process; 0 for none.
 	PID      int    `json:"pid,omitempty"`
 	PIDStart uint64 `json:"pidStart,omitempty"`
+	// MountNS names the mount namespace of its processes.
+	MountNS string `json:"mountNs,omitempty"`
 }
 
 // Conflict is a path that somebody else has changed.

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"slices"
 	"strings"
 	"time"
 
@@ -145,6 +146,13 @@ func (l *Layers) Settle() error {
 		}
 	}
 	return nil
+}
+
+// Unsettled reports whether there is something for Settle to do.
+func (l *Layers) Unsettled() bool {
+	return slices.ContainsFunc(l.Transactions, func(tx Transaction) bool {
+		return tx.Status == StatusOpen && !sameProcess(tx.PID, tx.PIDStart)
+	})
 }
 
 // Finish decides on a transaction whose process has ended with a status, nil if nobody knows it: it is committed,

@@ -106,7 +106,8 @@ func (l *Layers) overlay(lower []*os.File, upper, work string) (*os.File, error)
 }
 
 func explainLower(err error) error {
-	return fmt.Errorf("the folder can't be overlaid (use the workspace mode direct, or a folder on another file system): %w", err)
+	return fmt.Errorf("the folder can't be overlaid, or the directory of layers can't hold an overlay's upper directory "+
+		"(the workspace mode direct goes without): %w", err)
 }
 
 // CheckLower refuses a folder that an overlay would not show as it is: one with mounts beneath it. path is real and

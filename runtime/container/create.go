@@ -12,7 +12,9 @@ import (
 	specs "github.com/opencontainers/runtime-spec/specs-go"
 	"golang.org/x/sys/unix"
 
+	"github.com/agentsafe/agentsafe/fs/layer"
 	"github.com/agentsafe/agentsafe/fs/rootfs"
+	"github.com/agentsafe/agentsafe/profiles"
 	"github.com/agentsafe/agentsafe/runtime/cgroup"
 	"github.com/agentsafe/agentsafe/runtime/initproc"
 )
@@ -67,6 +69,12 @@ type creation struct {
 	sealed []string // mounts that become read-only at the end
 	// monitor is the program that will supervise the container; nil if none needs to.
 	monitor *monitor
+
+	// workspace is the profile's word on the mounts that the task works on, which workspaceMounts lists; layers are
+	// locked until the first process is known, and nil without overlays.
+	workspace       profiles.Workspace
+	workspaceMounts []int
+	layers          *layer.Layers
 }
 
 type groupResult struct {
@@ -96,7 +104,7 @@ func (r *Runtime) Create(ctx context.Context, o *CreateOptions) (*Container, err
 
 func (cr *creation) run(ctx context.Context) error {
 	for _, step := range []func(context.Context) error{
-		cr.load, cr.judge, cr.summon, cr.acquireCgroup, cr.spawn, cr.settle, cr.supervise, cr.hooks, cr.ready,
+		cr.load, cr.judge, cr.workspaces, cr.summon, cr.acquireCgroup, cr.spawn, cr.settle, cr.supervise, cr.hooks, cr.ready,
 	} {
 		if err := step(ctx); err != nil {
 			return err
@@ -332,6 +340,9 @@ func (cr *creation) placeAndGo() (err error) {
 		return fmt.Errorf("read start time of init: %w", err)
 	}
 	cr.c.state.InitPID = kid.PID
+	if err := cr.layersStarted(); err != nil {
+		return err
+	}
 	if err := writeState(cr.c.dir, cr.c.state); err != nil {
 		return err
 	}

@@ -47,6 +47,8 @@ type Process struct {
 	cgroup *cgroup.Branch
 	// exited tells the supervisor of the end; nil if there is none.
 	exited func(pid, status int)
+	// of is the container if the process runs on a layer of its own.
+	of *Container
 }
 
 // PID returns the process's number in the caller's pid namespace.
@@ -68,6 +70,11 @@ func (p *Process) Wait() (int, error) {
 	status := exitStatus(st)
 	if p.exited != nil {
 		p.exited(p.child.PID, status)
+	}
+	if p.of != nil {
+		if err := p.of.FinishExec(p.child.PID, &status); err != nil {
+			p.of.rt.opts.Warn(fmt.Sprintf("commit transaction in container %q: %v", p.of.id, err))
+		}
 	}
 	return status, nil
 }
@@ -160,8 +167,17 @@ func (c *Container) Exec(ctx context.Context, o *ExecOptions) (*Process, error) 
 	if p.cgroup, err = c.execBranch(o, d); err != nil {
 		return nil, err
 	}
-	if p.child, err = c.spawnExec(o, process, pidfd); err == nil {
+	var tx *transaction
+	if o.program == "" && c.transactional(process) {
+		if tx, err = c.beginTransaction(process, pidfd); err != nil {
+			return nil, err
+		}
+	}
+	if p.child, err = c.spawnExec(o, process, pidfd, tx); err == nil {
 		err = explainExec(c.admit(p, process, o.Cgroups), process.Args)
+		if err == nil {
+			err = tx.started(p)
+		}
 		if err == nil {
 			err = c.superviseExec(p, o)
 		}
@@ -171,6 +187,7 @@ func (c *Container) Exec(ctx context.Context, o *ExecOptions) (*Process, error) 
 	}
 	if err != nil {
 		p.abandon()
+		tx.abandon()
 		return nil, err
 	}
 	return p, nil
@@ -208,7 +225,7 @@ func (c *Container) checkExec(o *ExecOptions) error {
 	return nil
 }
 
-func (c *Container) spawnExec(o *ExecOptions, process *specs.Process, pidfd *os.File) (*initproc.Child, error) {
+func (c *Container) spawnExec(o *ExecOptions, process *specs.Process, pidfd *os.File, tx *transaction) (*initproc.Child, error) {
 	root, err := os.OpenFile("/proc/"+strconv.Itoa(c.state.InitPID)+"/root", unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
 	if err != nil {
 		return nil, fmt.Errorf("open root of container %q: %w", c.id, err)
@@ -249,7 +266,7 @@ func (c *Container) spawnExec(o *ExecOptions, process *specs.Process, pidfd *os.
 	}
 	defer kid.Close()
 	in := &initproc.Exec{
-		Process: plan, SyncFD: don.Add(kid), SetRootIDs: c.state.UserNS, Keyring: "_ses." + c.id,
+		Process: plan, SyncFD: don.Add(kid), SetRootIDs: c.state.UserNS, Keyring: "_ses." + c.id, Views: tx.donate(don),
 		Join: []initproc.Join{{FD: don.Add(pidfd), Flag: c.joinFlags()}},
 	}
 	return initproc.Spawn(initproc.PlanExec(in), host, &initproc.SpawnOptions{Donation: don})

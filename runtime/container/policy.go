@@ -52,6 +52,7 @@ func (r *Runtime) judge(ctx context.Context, cr *creation) (*specs.Spec, *Policy
 	if err != nil {
 		return nil, nil, err
 	}
+	cr.workspace, cr.workspaceMounts = plan.Workspace, profile.Workspaces(cr.spec, facts.Mounts)
 	policy := &Policy{Profile: profile, Hash: plan.Hash(), Network: plan.Network, Notes: slices.Concat(asked, plan.Notes)}
 	for _, f := range plan.Seccomp {
 		filter, err := bpf.Load(ctx, f, r.opts.CacheDir, r.opts.SeccompHelper)

@@ -7,6 +7,7 @@ import (
 	"path/filepath"
 	"sort"
 	"strconv"
+	"sync"
 
 	"github.com/opencontainers/cgroups"
 	specs "github.com/opencontainers/runtime-spec/specs-go"
@@ -35,6 +36,8 @@ type Options struct {
 	Monitor string
 	// Gateway is the egress program; "" is the one beside this program.
 	Gateway string
+	// LayersDir holds the layers of workspaces; "" is layer.DefaultDir.
+	LayersDir string
 	// Warn gets what is worth a log line and no error; nil discards it.
 	Warn func(message string)
 }
@@ -79,7 +82,9 @@ type Container struct {
 	// detail is read when it is first needed, see details.
 	detail *Detail
 	group  *cgroup.Group
-	child  *initproc.Child // of the creating process alone
+	// finishing serialises FinishExec.
+	finishing sync.Mutex
+	child     *initproc.Child // of the creating process alone
 	// attached says that this process holds the child's socket, because there is no start socket.
 	attached bool
 	// held says that the child waits at the start point meanwhile, and the details have been written.

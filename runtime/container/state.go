@@ -64,6 +64,8 @@ type State struct {
 	ResolvConf string     `json:"resolvConf,omitempty"`
 	// HasHooks says that Detail lists hooks that run after create.
 	HasHooks bool `json:"hasHooks,omitempty"`
+	// Layers is the directory of layers that holds this container's; "" if it has none.
+	Layers string `json:"layers,omitempty"`
 	// Profile and PolicyHash name the policy in force.
 	Profile    string `json:"profile"`
 	PolicyHash string `json:"policyHash"`

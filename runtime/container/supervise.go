@@ -113,7 +113,7 @@ func (c *Container) CPUTime() (time.Duration, error) {
 // needsSupervisor reports whether a profile has rules that somebody has to enforce while the container lives. It is
 // asked for every container, so it looks at fields only.
 func needsSupervisor(p *profiles.Profile) bool {
-	return !p.Unrestricted && (p.Limits.WallClock > 0 || p.Limits.CPUTime > 0 || p.Exec.WallClock > 0)
+	return !p.Unrestricted && (p.Limits.WallClock > 0 || p.Limits.CPUTime > 0 || p.Exec.WallClock > 0 || transacts(p))
 }
 
 // execWallClock is the time limit of an exec: the caller's or the profile's, whichever is shorter; 0 is none.
@@ -239,6 +239,9 @@ func (c *Container) superviseExec(p *Process, o *ExecOptions) error {
 		ID: o.ID, PID: p.PID(), Args: wire.Shorten(o.Process.Args), EnvNames: wire.Shorten(envNames(o.Process.Env)),
 		Cwd: o.Process.Cwd, UID: o.Process.User.UID, GID: o.Process.User.GID, Terminal: o.Process.Terminal,
 		WallClock: o.WallClock, ParentReports: !o.Detached,
+	}
+	if p.of != nil {
+		e.Transaction = transactionAuto
 	}
 	if p.cgroup != nil {
 		e.Cgroup = p.cgroup.Dir()

@@ -146,6 +146,14 @@ type Exec struct {
 	Join       []Join
 	SetRootIDs bool
 	Keyring    string
+	// Views are mounted over the container's own in a mount namespace of this process's, in their order.
+	Views []View
+}
+
+// View is a detached mount that a process sees in place of what the container has at a path.
+type View struct {
+	TreeFD      int
+	Destination string
 }
 
 func cloneFlagName(flag int) string {

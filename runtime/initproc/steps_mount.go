@@ -235,6 +235,22 @@ func planMakeCwd(p *Program, s *createState) {
 	p.call("close process.cwd", unix.SYS_CLOSE, val(fd))
 }
 
+// planViews lays the views of an exec over the container's mounts, in a mount namespace that ends with its processes.
+func planViews(p *Program, s *execState) {
+	if len(s.Views) == 0 {
+		return
+	}
+	p.call("create mount namespace", unix.SYS_UNSHARE, imm(unix.CLONE_NEWNS))
+	// What the container mounts later still arrives; nothing of this namespace gets out.
+	planSetattr(p, "set propagation of /", imm(unix.AT_FDCWD), "/", true, rootfs.Attr{}, unix.MS_SLAVE)
+	target := p.cell(None)
+	for _, v := range s.Views {
+		planOpen(p, "open workspace "+v.Destination, imm(unix.AT_FDCWD), relative(v.Destination), unix.O_PATH, inRoot).into(target)
+		planMove(p, "lay the transaction over "+v.Destination, imm(v.TreeFD), val(target), "")
+		p.call("close workspace", unix.SYS_CLOSE, val(target))
+	}
+}
+
 func relative(p string) string {
 	p = strings.TrimPrefix(p, "/")
 	if p == "" {

@@ -28,12 +28,7 @@ func Capture(view, upper Root, unsafePath string, alone bool) error {
 	if err := w.Copy(view, upper, unsafePath); err != nil {
 		return err
 	}
-	dir, name, err := upper.parent(unsafePath)
-	if err != nil {
-		return err
-	}
-	defer dir.Close()
-	return setOpaque(dir, name)
+	return upper.markOpaque(unsafePath)
 }
 
 // Copy copies a path with everything below it.
@@ -76,4 +71,68 @@ func writeWhiteout(upper Root, unsafePath string) error {
 		return fmt.Errorf("keep the absence of %q: %w", unsafePath, err)
 	}
 	return nil
+}
+
+// CopyLayer copies an upper directory with its whiteouts and opaque directories.
+func CopyLayer(src, dst Root) error {
+	var w Writer
+	return w.copyLayer(src, dst, "")
+}
+
+func (w *Writer) copyLayer(src, dst Root, prefix string) error {
+	dir, err := src.openDir(prefix)
+	if err != nil {
+		return err
+	}
+	defer dir.Close()
+	names, err := readNames(dir)
+	if err != nil {
+		return err
+	}
+	for _, name := range names {
+		p := join(prefix, name)
+		st, err := lstatAt(dir, name)
+		if isMissing(err) {
+			continue
+		}
+		switch {
+		case err != nil:
+			return err
+		case len(p) > MaxPath:
+			return ErrTooMuch
+		case kindOf(&st) == Whiteout:
+			if err := writeWhiteout(dst, p); err != nil {
+				return err
+			}
+			continue
+		}
+		a, err := readAttrs(dir, name, true)
+		if err != nil {
+			return fmt.Errorf("%q: %w", p, err)
+		}
+		if err := w.Put(src, dst, p); err != nil {
+			return err
+		}
+		if kindOf(&st) != Dir {
+			continue
+		}
+		if a.opaque {
+			if err := dst.markOpaque(p); err != nil {
+				return err
+			}
+		}
+		if err := w.copyLayer(src, dst, p); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (r Root) markOpaque(unsafePath string) error {
+	dir, name, err := r.parent(unsafePath)
+	if err != nil {
+		return err
+	}
+	defer dir.Close()
+	return setOpaque(dir, name)
 }

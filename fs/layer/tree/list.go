@@ -63,6 +63,8 @@ type ListOptions struct {
 	Whole map[string]bool
 	// Below limits the listing to paths at or below one of these; nil is all.
 	Below []string
+	// AnyOverlay says that upper is no layer, so that attributes of overlays in it mean nothing.
+	AnyOverlay bool
 }
 
 // List returns how the merged view of upper over lower differs from lower, sorted by path, parents first. Its cost grows
@@ -184,7 +186,7 @@ func (l *lister) entry(up, low *os.File, name, p string) error {
 		}
 		return nil
 	}
-	a, err := readAttrs(up, name, true)
+	a, err := readAttrs(up, name, !l.o.AnyOverlay)
 	if isMissing(err) {
 		return nil
 	}

@@ -1,0 +1,120 @@
+package layers
+
+import (
+	"bufio"
+	"fmt"
+	"io"
+	"os"
+	"path"
+	"strings"
+
+	"github.com/spf13/cobra"
+	"golang.org/x/sys/unix"
+
+	"github.com/agentsafe/agentsafe/fs/layer"
+	"github.com/agentsafe/agentsafe/fs/layer/show"
+)
+
+func (a *app) exportCommand() *cobra.Command {
+	var format, output string
+	c := &cobra.Command{
+		Use:   "export ID[@N[..M]]",
+		Short: "Write what a task changed as a patch, a tar archive or an OCI layer",
+		Long: `Write what a task changed.
+
+patch      a patch that git apply takes, binary files included, relative to the
+           workspace (with several workspaces: to /)
+tar        the new and changed files, relative to the workspace
+oci-layer  a layer of an OCI image, with whiteouts, at the workspace's path`,
+		Args: cobra.ExactArgs(1),
+		RunE: func(c *cobra.Command, args []string) error {
+			id, from, to, err := reference(args[0])
+			if err != nil {
+				return err
+			}
+			l, err := a.open(id)
+			if err != nil {
+				return err
+			}
+			defer l.Close()
+			cmp, err := compare(l, from, to)
+			if err != nil {
+				return err
+			}
+			defer cmp.Close()
+			return exportTo(c.OutOrStdout(), output, func(w io.Writer) error { return export(w, cmp, format) })
+		},
+	}
+	c.Flags().StringVar(&format, "format", "patch", "patch, tar or oci-layer")
+	c.Flags().StringVarP(&output, "output", "o", "", "write to `file`, which must not exist")
+	return c
+}
+
+func exportTo(out io.Writer, name string, write func(io.Writer) error) error {
+	if name != "" {
+		f, err := os.OpenFile(name, os.O_WRONLY|os.O_CREATE|os.O_EXCL|unix.O_NOFOLLOW, 0o600)
+		if err != nil {
+			return fmt.Errorf("export: %w", err)
+		}
+		defer f.Close()
+		if err := write(f); err != nil {
+			os.Remove(name) //nolint:errcheck // the first error is the one to report
+			return err
+		}
+		return nil
+	}
+	if isTerminal(out) {
+		return fmt.Errorf("export: what comes from a layer is not written to a terminal: use -o, or agentsafectl diff")
+	}
+	w := bufio.NewWriter(out)
+	if err := write(w); err != nil {
+		return err
+	}
+	return w.Flush()
+}
+
+func export(w io.Writer, cmp *layer.Comparison, format string) error {
+	switch format {
+	case "patch":
+		several := len(workspaces(cmp)) > 1
+		for i := range cmp.List {
+			c := &cmp.List[i]
+			prefix := ""
+			if several {
+				prefix = strings.TrimPrefix(path.Clean(c.Workspace.Destination)+"/", "/")
+			}
+			s := show.Comparison{Old: c.Old, New: c.New, Changes: c.Changes}
+			left, err := s.Patch(w, prefix)
+			if err != nil {
+				return err
+			}
+			for _, p := range left {
+				fmt.Fprintf(os.Stderr, "agentsafectl: note: a patch can't hold %s\n", show.SafeName(p))
+			}
+		}
+		return nil
+	case "tar", "oci-layer":
+		t := show.NewTar(w)
+		for i := range cmp.List {
+			c := &cmp.List[i]
+			o := show.TarOptions{}
+			if format == "oci-layer" {
+				o = show.TarOptions{Prefix: strings.TrimPrefix(path.Clean(c.Workspace.Destination)+"/", "/"), Whiteouts: true}
+			}
+			s := show.Comparison{Old: c.Old, New: c.New, Changes: c.Changes}
+			if err := t.Add(&s, o); err != nil {
+				return err
+			}
+		}
+		return t.Close()
+	}
+	return fmt.Errorf("export: format %q: want patch, tar or oci-layer", format)
+}
+
+func workspaces(cmp *layer.Comparison) map[string]bool {
+	out := map[string]bool{}
+	for i := range cmp.List {
+		out[cmp.List[i].Workspace.Destination] = true
+	}
+	return out
+}

@@ -1,0 +1,336 @@
+package container
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path"
+	"runtime"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	specs "github.com/opencontainers/runtime-spec/specs-go"
+	"golang.org/x/sys/unix"
+
+	"github.com/agentsafe/agentsafe/fs/layer"
+	"github.com/agentsafe/agentsafe/fs/safepath"
+	"github.com/agentsafe/agentsafe/profiles"
+	"github.com/agentsafe/agentsafe/runtime/initproc"
+)
+
+const transactionAuto = "auto"
+
+// transacts reports whether a profile gives execs layers of their own, which somebody has to commit at their end.
+func transacts(p *profiles.Profile) bool {
+	return p.Exec.Transaction == transactionAuto && p.Filesystem.Workspace.Mode == profiles.WorkspaceOverlay
+}
+
+// transactional reports whether an exec runs on a layer of its own: by profile, without a terminal, and in a container
+// that has overlaid workspaces.
+func (c *Container) transactional(process *specs.Process) bool {
+	return c.state.Layers != "" && !process.Terminal && c.detail.Policy.Profile.Exec.Transaction == transactionAuto
+}
+
+// transaction is the layer of an exec, from before its process exists until it runs. The layers stay locked that long.
+type transaction struct {
+	c      *Container
+	layers *layer.Layers
+	n      int
+	views  []view
+}
+
+// view is a mount that the exec sees in place of the container's, or that stands beneath one of those.
+type view struct {
+	destination string
+	tree        *os.File
+}
+
+// beginTransaction makes the layer and its views. pidfd is the container's first process.
+func (c *Container) beginTransaction(process *specs.Process, pidfd *os.File) (tx *transaction, err error) {
+	l, err := c.openSettled()
+	if err != nil {
+		return nil, err
+	}
+	tx = &transaction{c: c, layers: l}
+	defer func() {
+		if err != nil {
+			tx.abandon()
+			tx = nil
+		}
+	}()
+	// Whoever ended and was not seen to its end by a parent or a supervisor: this exec is to see what it did.
+	if err := l.Settle(); err != nil {
+		c.rt.opts.Warn(fmt.Sprintf("commit earlier transactions of container %q: %v", c.id, err))
+	}
+	began, err := l.Begin(process.Args, c.detail.Policy.Profile.Exec.Commit)
+	if err != nil {
+		return tx, err
+	}
+	tx.n = began.N
+	bases, err := openMounts(pidfd, mountPoints(l.Workspaces))
+	if err != nil {
+		return tx, err
+	}
+	for _, b := range bases {
+		i := slices.IndexFunc(l.Workspaces, func(w layer.Workspace) bool { return w.Destination == b.destination })
+		if i < 0 {
+			tx.views = append(tx.views, b)
+			continue
+		}
+		mounted, err := l.Mount(began, &l.Workspaces[i], b.tree)
+		b.tree.Close()
+		if err != nil {
+			return tx, err
+		}
+		tx.views = append(tx.views, view{b.destination, mounted})
+	}
+	return tx, nil
+}
+
+// openSettled opens the layers once the supervisor, which knows how an exec has ended, has decided on those that have; not
+// for long: it may be gone.
+func (c *Container) openSettled() (*layer.Layers, error) {
+	const tries, pause = 100, 2 * time.Millisecond
+	for i := 0; ; i++ {
+		l, err := layer.Open(c.state.Layers, c.id)
+		if err != nil || c.state.SupervisorPID == 0 || i == tries || !l.Unsettled() {
+			return l, err
+		}
+		l.Close()
+		time.Sleep(pause)
+	}
+}
+
+// mountPoints lists the workspaces and what is mounted beneath them, parents first.
+func mountPoints(workspaces []layer.Workspace) []layer.Workspace {
+	var out []layer.Workspace
+	for _, w := range workspaces {
+		out = append(out, w)
+		for _, n := range w.Nested {
+			if !slices.ContainsFunc(workspaces, func(w layer.Workspace) bool { return w.Destination == n }) {
+				out = append(out, layer.Workspace{Destination: n})
+			}
+		}
+	}
+	slices.SortStableFunc(out, func(a, b layer.Workspace) int { return strings.Compare(a.Destination, b.Destination) })
+	return slices.CompactFunc(out, func(a, b layer.Workspace) bool { return a.Destination == b.Destination })
+}
+
+// openMounts copies mounts of the container, each as a detached tree. open_tree(2) copies what is in the caller's mount
+// namespace alone, so it is done on a thread that enters the container's and ends.
+func openMounts(pidfd *os.File, points []layer.Workspace) ([]view, error) {
+	var out []view
+	done := make(chan error)
+	go func() {
+		runtime.LockOSThread() // never unlocked: the thread is in another mount namespace than the rest
+		done <- func() error {
+			// A namespace of mounts can't be entered by a thread that shares its working directory with others.
+			if err := unix.Unshare(unix.CLONE_FS); err != nil {
+				return fmt.Errorf("leave the working directory: %w", err)
+			}
+			if err := unix.Setns(int(pidfd.Fd()), unix.CLONE_NEWNS); err != nil {
+				return fmt.Errorf("join mount namespace: %w", err)
+			}
+			root, err := os.OpenFile("/", unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
+			if err != nil {
+				return err
+			}
+			defer root.Close()
+			for i := range points {
+				tree, err := openMount(root, &points[i])
+				if err != nil {
+					return fmt.Errorf("open mount %q of the container: %w", points[i].Destination, err)
+				}
+				out = append(out, view{points[i].Destination, tree})
+			}
+			return nil
+		}()
+	}()
+	if err := <-done; err != nil {
+		for _, v := range out {
+			v.tree.Close()
+		}
+		return nil, err
+	}
+	return out, nil
+}
+
+// openMount copies one mount. A workspace must be the overlay that was made for it, whatever a task has renamed.
+func openMount(root *os.File, w *layer.Workspace) (*os.File, error) {
+	at, err := safepath.OpenInRoot(root, w.Destination, unix.O_PATH)
+	if err != nil {
+		return nil, err
+	}
+	defer at.Close()
+	if w.MergedDev != 0 {
+		if err := w.IsView(at); err != nil {
+			return nil, err
+		}
+	}
+	flags := uint(unix.OPEN_TREE_CLONE | unix.OPEN_TREE_CLOEXEC | unix.AT_EMPTY_PATH)
+	if w.MergedDev == 0 {
+		flags |= unix.AT_RECURSIVE
+	}
+	fd, err := unix.OpenTree(int(at.Fd()), "", flags)
+	if err != nil {
+		return nil, err
+	}
+	return os.NewFile(uintptr(fd), path.Base(w.Destination)), nil
+}
+
+// donate gives the views to the child.
+func (tx *transaction) donate(d *initproc.Donation) []initproc.View {
+	if tx == nil {
+		return nil
+	}
+	var out []initproc.View
+	for _, v := range tx.views {
+		out = append(out, initproc.View{TreeFD: d.Add(v.tree), Destination: v.destination})
+	}
+	return out
+}
+
+func (tx *transaction) closeViews() {
+	for _, v := range tx.views {
+		v.tree.Close()
+	}
+	tx.views = nil
+}
+
+// abandon removes the layer of an exec that came to nothing.
+func (tx *transaction) abandon() {
+	if tx == nil || tx.layers == nil {
+		return
+	}
+	tx.closeViews()
+	if tx.n > 0 {
+		if err := tx.layers.Abandon(tx.n); err != nil {
+			tx.c.rt.opts.Warn(fmt.Sprintf("remove the layer of an exec that did not start: %v", err))
+		}
+	}
+	tx.layers.Close()
+	tx.layers = nil
+}
+
+// started writes down whose layer it is, and lets go of the layers.
+func (tx *transaction) started(p *Process) error {
+	if tx == nil {
+		return nil
+	}
+	pid := p.PID()
+	p.of = tx.c
+	tx.closeViews()
+	l := tx.layers
+	tx.layers = nil // not abandoned any more: the process has run
+	defer l.Close()
+	start, _, err := startTime(pid)
+	if err != nil {
+		// It has ended already; whoever asks for it finds no such process.
+		start = 0
+	}
+	for i := range l.Transactions {
+		if t := &l.Transactions[i]; t.N == tx.n {
+			t.MountNS = mountNamespace(pid)
+			return l.Process(t, pid, start)
+		}
+	}
+	return nil
+}
+
+// mountNamespace names the mount namespace of a process; "" if it is gone.
+func mountNamespace(pid int) string {
+	link, err := os.Readlink("/proc/" + strconv.Itoa(pid) + "/ns/mnt")
+	if err != nil {
+		return ""
+	}
+	return link
+}
+
+// FinishExec decides on the transaction of an exec that has ended, by the number of its first process: its layer is
+// committed, discarded or kept as a conflict. status is nil where nobody knows it. An exec without a transaction is no
+// error, nor is one that was decided on already.
+func (c *Container) FinishExec(pid int, status *int) error {
+	if c.state.Layers == "" {
+		return nil
+	}
+	c.finishing.Lock()
+	defer c.finishing.Unlock()
+	l, err := layer.Open(c.state.Layers, c.id)
+	if errors.Is(err, layer.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	defer l.Close()
+	for i := range l.Transactions {
+		tx := &l.Transactions[i]
+		if tx.PID != pid || tx.Status != layer.StatusOpen {
+			continue
+		}
+		if c.background() == backgroundKill {
+			if err := c.killLeft(tx.MountNS); err != nil {
+				return err
+			}
+		}
+		return l.Finish(tx.N, status)
+	}
+	return nil
+}
+
+const backgroundKill = "kill"
+
+// background is what becomes of processes that outlive their exec.
+func (c *Container) background() string {
+	d, err := c.details()
+	if err != nil || d.Policy.Profile.Filesystem.Workspace.Background == "" {
+		return backgroundKill
+	}
+	return d.Policy.Profile.Filesystem.Workspace.Background
+}
+
+// killLeft ends the processes that an exec has left behind: those of the container that see its layer.
+func (c *Container) killLeft(namespace string) error {
+	if namespace == "" {
+		return nil
+	}
+	g, err := c.cgroupGroup()
+	if err != nil || g == nil {
+		return err
+	}
+	const tries, pause = 500, 2 * time.Millisecond
+	for range tries {
+		pids, err := g.PIDs(true)
+		if err != nil {
+			return fmt.Errorf("list processes of container %q: %w", c.id, err)
+		}
+		left := 0
+		for _, pid := range pids {
+			if pid != c.state.InitPID && killIn(pid, namespace) {
+				left++
+			}
+		}
+		if left == 0 {
+			return nil
+		}
+		time.Sleep(pause)
+	}
+	return fmt.Errorf("processes of an exec in container %q do not end: %w", c.id, unix.EBUSY)
+}
+
+// killIn ends a process if it is in the mount namespace; it reports whether it was. By a handle: the number may be
+// another's by now.
+func killIn(pid int, namespace string) bool {
+	fd, err := unix.PidfdOpen(pid, 0)
+	if err != nil {
+		return false
+	}
+	defer unix.Close(fd)
+	if mountNamespace(pid) != namespace {
+		return false
+	}
+	unix.PidfdSendSignal(fd, unix.SIGKILL, nil, 0) //nolint:errcheck // gone is what we want
+	return true
+}

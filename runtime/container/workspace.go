@@ -1,0 +1,131 @@
+package container
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"slices"
+	"strings"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/agentsafe/agentsafe/fs/layer"
+	"github.com/agentsafe/agentsafe/fs/rootfs"
+	"github.com/agentsafe/agentsafe/profiles"
+)
+
+// engineDirs are where engines bind single files of theirs: name servers, host names, messages of termination.
+var engineDirs = []string{"dev", "proc", "sys", "etc", "run"} //nolint:gochecknoglobals // a constant table
+
+// checkFiles refuses writable binds of single files, which an overlay can't have below: they would be written through to
+// the host. Those that engines make, and those that filesystem.workspace.paths leaves out, stay as they are.
+func checkFiles(mounts []rootfs.Mount, src sources, w *profiles.Workspace) error {
+	for i := range mounts {
+		m := &mounts[i]
+		first, _, _ := strings.Cut(strings.TrimPrefix(m.Destination, "/"), "/")
+		if !m.Bind || src[i] == nil || src[i].Mode&unix.S_IFMT != unix.S_IFREG || (m.Attr.Set|m.RecAttr.Set)&unix.MOUNT_ATTR_RDONLY != 0 ||
+			slices.Contains(engineDirs, first) || len(w.Paths) > 0 && !slices.Contains(w.Paths, m.Destination) {
+			continue
+		}
+		return &profiles.RefusedError{
+			What:  fmt.Sprintf("mounts[%d]: %s on %s, writable", i, m.Source, m.Destination),
+			Rule:  "workspaces are overlaid (filesystem.workspace.mode overlay), and a single file can't be",
+			Allow: "mounting it read-only, mounting its directory, or filesystem.workspace.paths without it",
+		}
+	}
+	return nil
+}
+
+// workspaces puts overlays in the place of the bind mounts that the task works on.
+func (cr *creation) workspaces(context.Context) error {
+	w := cr.workspace
+	if w.Mode != profiles.WorkspaceOverlay {
+		return nil
+	}
+	if err := checkFiles(cr.plan, cr.src, &w); err != nil {
+		return err
+	}
+	if len(cr.workspaceMounts) == 0 {
+		return nil
+	}
+	store := cr.rt.opts.LayersDir
+	if store == "" {
+		store = layer.DefaultDir
+	}
+	var err error
+	if cr.layers, err = layer.Create(store, cr.o.ID); err != nil {
+		return err
+	}
+	cr.undo.push(func() {
+		cr.layers.Close()
+		layer.Remove(store, cr.o.ID) //nolint:errcheck // the first error is the one to report
+	})
+	cr.c.state.Layers = store
+	for _, i := range cr.workspaceMounts {
+		if err := cr.overlay(i); err != nil {
+			return fmt.Errorf("mounts[%d]: %w", i, err)
+		}
+	}
+	return nil
+}
+
+// overlay replaces the source of one mount.
+func (cr *creation) overlay(i int) error {
+	m, s := &cr.plan[i], cr.src[i]
+	// Of the host's own mount namespace, not the detached copy: overlayfs takes the former alone before Linux 6.15.
+	source, err := os.OpenFile(s.Path, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return fmt.Errorf("open workspace: %w", err)
+	}
+	defer source.Close()
+	var st unix.Stat_t
+	if err := unix.Fstat(int(source.Fd()), &st); err != nil || st.Dev != s.Dev || st.Ino != s.Ino {
+		return fmt.Errorf("workspace %q changed while it was opened: %w", s.Path, errors.Join(err, unix.ESTALE))
+	}
+	var nested []string
+	for _, other := range cr.spec.Mounts {
+		if strings.HasPrefix(other.Destination, strings.TrimSuffix(m.Destination, "/")+"/") {
+			nested = append(nested, other.Destination)
+		}
+	}
+	merged, err := cr.layers.AddWorkspace(source, s.Path, m.Destination, nested)
+	if err != nil {
+		return err
+	}
+	s.Tree.Close()
+	s.Tree = merged
+	return nil
+}
+
+// layersStarted writes down whose layers they are, now that the first process has a number, and lets go of them.
+func (cr *creation) layersStarted() error {
+	if cr.layers == nil {
+		return nil
+	}
+	if err := cr.layers.Started(cr.c.state.InitPID, cr.c.state.InitStart); err != nil {
+		return err
+	}
+	cr.layers.Close()
+	return nil
+}
+
+// endLayers notes that the container is gone: from then on its layers expire.
+func (c *Container) endLayers() {
+	if c.state.Layers == "" {
+		return
+	}
+	l, err := layer.Open(c.state.Layers, c.id)
+	if errors.Is(err, layer.ErrNotExist) {
+		return
+	}
+	if err == nil {
+		defer l.Close()
+		if err = l.Settle(); err == nil {
+			err = l.End()
+		}
+	}
+	if err != nil {
+		c.rt.opts.Warn(fmt.Sprintf("close the layers of container %q: %v", c.id, err))
+	}
+}
