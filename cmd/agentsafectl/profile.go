@@ -32,6 +32,7 @@ func newProfileCommand() *cobra.Command {
 			RunE: func(c *cobra.Command, _ []string) error { return listProfiles(c) },
 		},
 	)
+	addProfileViews(c)
 	return c
 }
 
@@ -73,7 +74,7 @@ func installProfile(p *profiles.Profile) error {
 }
 
 func listProfiles(c *cobra.Command) error {
-	names := []string{profiles.NameAgent, profiles.NameNone}
+	names := profiles.BuiltinNames()
 	entries, err := os.ReadDir(container.ProfileDir)
 	if err != nil && !errors.Is(err, os.ErrNotExist) {
 		return err
@@ -87,12 +88,16 @@ func listProfiles(c *cobra.Command) error {
 	w := tabwriter.NewWriter(c.OutOrStdout(), 0, 0, padding, ' ', 0)
 	fmt.Fprintln(w, "NAME\tEXTENDS\tDESCRIPTION")
 	for _, name := range names {
-		p, err := container.LoadProfile(name)
+		p, err := viewProfile(name)
 		if err != nil {
 			fmt.Fprintf(w, "%s\t\tunusable: %v\n", name, err)
 			continue
 		}
-		fmt.Fprintf(w, "%s\t%s\t%s\n", name, p.Extends, p.Description)
+		description := p.Description
+		if err := p.Validate(); err != nil {
+			description += " (not in this version: " + strings.SplitN(err.Error(), ":", 2)[0] + ")"
+		}
+		fmt.Fprintf(w, "%s\t%s\t%s\n", name, p.Extends, description)
 	}
 	return w.Flush()
 }

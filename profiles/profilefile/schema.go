@@ -11,80 +11,105 @@ import (
 	"github.com/agentsafe/agentsafe/profiles"
 )
 
-// section reads the keys of a mapping; a key's reader puts the value where it belongs.
-type section map[string]func(n *yaml.Node, field string) error
+// section is the keys of a mapping.
+type section map[string]key
+
+// key is one key of a file: its reader puts the value where it belongs, its schema says what the value looks like.
+type key struct {
+	read   func(n *yaml.Node, field string) error
+	schema schema
+}
+
+// schema is a JSON Schema, without descriptions: those are in descriptions.go.
+type schema map[string]any
+
+// oneOf narrows a key of words for people's editors; what is accepted is for Validate to say.
+func (k key) oneOf(words ...string) key {
+	k.schema = schema{"enum": words}
+	return k
+}
+
+func (k key) is(jsonType string) key {
+	k.schema = schema{"type": jsonType}
+	return k
+}
+
+// key makes a section the value of a key.
+func (s section) key() key { return key{s.read, s.schema()} }
 
 // document is the schema, bound to the profile that is filled.
 func document(p *profiles.Profile) section {
 	return section{
-		"apiVersion": anyValue, "kind": anyValue, "extends": anyValue, // read by parent
+		// These three are read by parent.
+		"apiVersion": {anyValue, schema{"const": APIVersion}}, "kind": {anyValue, schema{"const": "Profile"}},
+		"extends": {anyValue, schema{"enum": parents()}},
 		"metadata": section{
 			"name":        name(&p.Name),
 			"description": text(&p.Description),
-		}.read,
+		}.key(),
 		"capabilities": list(&p.Capabilities, capability),
 		"syscalls": section{
-			"packs":      list(&p.Syscalls.Packs, word[profiles.Pack]),
+			"packs":      list(&p.Syscalls.Packs, word[profiles.Pack]).items("debug", "sudo", "browser", "containers"),
 			"allow":      list(&p.Syscalls.Allow, same),
 			"deny":       list(&p.Syscalls.Deny, same),
-			"compatABIs": later,
-		}.read,
+			"compatABIs": {later, schema{"not": schema{}}},
+		}.key(),
 		"filesystem": section{
 			"read":    list(&p.Filesystem.Read, same),
 			"execute": list(&p.Filesystem.Execute, same),
 			"write":   list(&p.Filesystem.Write, same),
 			"hide":    list(&p.Filesystem.Hide, same),
 			"workspace": section{
-				"mode":       scalar(&p.Filesystem.Workspace.Mode, word[profiles.WorkspaceMode]),
-				"promote":    text(&p.Filesystem.Workspace.Promote),
+				"mode":       scalar(&p.Filesystem.Workspace.Mode, word[profiles.WorkspaceMode]).oneOf("direct", "overlay", "readonly"),
+				"promote":    text(&p.Filesystem.Workspace.Promote).oneOf("manual"),
 				"quota":      scalar(&p.Filesystem.Workspace.QuotaBytes, profiles.ParseBytes),
 				"paths":      list(&p.Filesystem.Workspace.Paths, same),
-				"background": text(&p.Filesystem.Workspace.Background),
-			}.read,
-		}.read,
-		"network": network(&p.Network).read,
+				"background": text(&p.Filesystem.Workspace.Background).oneOf("kill", "keep"),
+			}.key(),
+		}.key(),
+		"network": network(&p.Network).key(),
 		"host": section{
-			"namespaces": list(&p.Host.Namespaces, word[specs.LinuxNamespaceType]),
+			"namespaces": list(&p.Host.Namespaces, word[specs.LinuxNamespaceType]).items("pid", "network", "ipc", "uts"),
 			"mounts":     list(&p.Host.Mounts, same),
 			"devices":    list(&p.Host.Devices, profiles.ParseDevice),
 			"sysctls":    list(&p.Host.Sysctls, same),
-		}.read,
+		}.key(),
 		"environment": section{
 			"allow": list(&p.Environment.Allow, same),
 			"deny":  list(&p.Environment.Deny, same),
 			"set":   variables(&p.Environment.Set),
-		}.read,
-		"limits": limits(&p.Limits).read,
+		}.key(),
+		"limits": limits(&p.Limits).key(),
 		"exec": section{
-			"transaction": text(&p.Exec.Transaction),
-			"commit":      text(&p.Exec.Commit),
+			"transaction": text(&p.Exec.Transaction).oneOf("auto"),
+			"commit":      text(&p.Exec.Commit).oneOf("always", "success", "never"),
 			"wallClock":   scalar(&p.Exec.WallClock, profiles.ParseDuration),
-		}.read,
+		}.key(),
 		"trust": section{
-			"untrustedInput": scalar(&p.Trust.UntrustedInput, parseBool),
-			"secrets":        scalar(&p.Trust.Secrets, parseBool),
-			"externalWrite":  scalar(&p.Trust.ExternalWrite, parseBool),
+			"untrustedInput": scalar(&p.Trust.UntrustedInput, parseBool).is("boolean"),
+			"secrets":        scalar(&p.Trust.Secrets, parseBool).is("boolean"),
+			"externalWrite":  scalar(&p.Trust.ExternalWrite, parseBool).is("boolean"),
 			"waive":          list(&p.Trust.Waive, same),
-		}.read,
+		}.key(),
 		"evidence": section{
-			"mode":   scalar(&p.Evidence.Mode, parseSwitch),
-			"onFull": text(&p.Evidence.OnFull),
-		}.read,
+			"mode":   scalar(&p.Evidence.Mode, parseSwitch).oneOf("on", "off"),
+			"onFull": text(&p.Evidence.OnFull).oneOf("stop", "gap"),
+		}.key(),
 		"enforcement": section{
-			"landlock": scalar(&p.Landlock, word[profiles.LandlockMode]),
-		}.read,
+			"landlock": scalar(&p.Landlock, word[profiles.LandlockMode]).oneOf("required", "best-effort", "off"),
+		}.key(),
 	}
 }
 
 func network(n *profiles.Network) section {
 	return section{
-		"mode":         scalar(&n.Mode, word[profiles.NetworkMode]),
+		"mode":         scalar(&n.Mode, word[profiles.NetworkMode]).oneOf("none", "gateway", "engine", "host"),
 		"allowPrivate": list(&n.AllowPrivate, netip.ParsePrefix),
 		"allow":        list(&n.Allow, same),
 		"deny":         list(&n.Deny, same),
 		"ruleSets":     list(&n.RuleSets, same),
 		"addresses":    list(&n.Addresses, netip.ParsePrefix),
-		"dialFrom":     text(&n.DialFrom),
+		"dialFrom":     text(&n.DialFrom).oneOf("container", "host"),
 		"credentials": mappings(&n.Credentials, func(c *profiles.Credential) section {
 			return section{
 				"name":           text(&c.Name),
@@ -102,15 +127,15 @@ func network(n *profiles.Network) section {
 func limits(l *profiles.Limits) section {
 	return section{
 		"memory":      scalar(&l.MemoryBytes, profiles.ParseBytes),
-		"pids":        scalar(&l.PIDs, positive),
-		"cpus":        scalar(&l.CPUs, func(s string) (float64, error) { return strconv.ParseFloat(s, 64) }),
+		"pids":        scalar(&l.PIDs, positive).is("integer"),
+		"cpus":        scalar(&l.CPUs, func(s string) (float64, error) { return strconv.ParseFloat(s, 64) }).is("number"),
 		"wallClock":   scalar(&l.WallClock, profiles.ParseDuration),
 		"cpuTime":     scalar(&l.CPUTime, profiles.ParseDuration),
 		"outputBytes": scalar(&l.OutputBytes, profiles.ParseBytes),
-		"openFiles":   scalar(&l.OpenFiles, positive),
+		"openFiles":   scalar(&l.OpenFiles, positive).is("integer"),
 		"egressBytes": scalar(&l.EgressBytes, profiles.ParseBytes),
 		"layerBytes":  scalar(&l.LayerBytes, profiles.ParseBytes),
-		"layerInodes": scalar(&l.LayerInodes, positive),
+		"layerInodes": scalar(&l.LayerInodes, positive).is("integer"),
 	}
 }
 
@@ -133,7 +158,7 @@ func (s section) read(n *yaml.Node, field string) error {
 		if field != "" {
 			full = field + "." + key.Value
 		}
-		read, ok := s[key.Value]
+		k, ok := s[key.Value]
 		switch {
 		case !ok || key.Kind != yaml.ScalarNode:
 			return &lineError{key.Line, fmt.Errorf("%s: is not a key of a profile%s", full, s.nearest(key.Value))}
@@ -141,7 +166,7 @@ func (s section) read(n *yaml.Node, field string) error {
 			return &lineError{key.Line, fmt.Errorf("%s: is there twice", full)}
 		}
 		seen[key.Value] = true
-		if err := read(value, full); err != nil {
+		if err := k.read(value, full); err != nil {
 			return err
 		}
 	}

@@ -12,8 +12,8 @@ import (
 
 func same(s string) (string, error) { return s, nil }
 
-func scalar[T any](into *T, convert func(string) (T, error)) func(*yaml.Node, string) error {
-	return func(n *yaml.Node, field string) error {
+func scalar[T any](into *T, convert func(string) (T, error)) key {
+	return key{schema: schema{"type": "string"}, read: func(n *yaml.Node, field string) error {
 		if n.Kind != yaml.ScalarNode || n.Tag == "!!null" {
 			return &lineError{n.Line, fmt.Errorf("%s: want one value", field)}
 		}
@@ -23,32 +23,38 @@ func scalar[T any](into *T, convert func(string) (T, error)) func(*yaml.Node, st
 		}
 		*into = v
 		return nil
-	}
+	}}
 }
 
-func list[T any](into *[]T, convert func(string) (T, error)) func(*yaml.Node, string) error {
-	return func(n *yaml.Node, field string) error {
+func list[T any](into *[]T, convert func(string) (T, error)) key {
+	return key{schema: schema{"type": "array", "items": schema{"type": "string"}}, read: func(n *yaml.Node, field string) error {
 		if n.Kind != yaml.SequenceNode {
 			return &lineError{n.Line, fmt.Errorf("%s: want a list", field)}
 		}
 		out := make([]T, 0, len(n.Content))
 		for i, item := range n.Content {
 			var v T
-			if err := scalar(&v, convert)(item, fmt.Sprintf("%s[%d]", field, i)); err != nil {
+			if err := scalar(&v, convert).read(item, fmt.Sprintf("%s[%d]", field, i)); err != nil {
 				return err
 			}
 			out = append(out, v)
 		}
 		*into = out
 		return nil
-	}
+	}}
 }
 
-func text(into *string) func(*yaml.Node, string) error { return scalar(into, same) }
+// items narrows a list of words for people's editors.
+func (k key) items(words ...string) key {
+	k.schema = schema{"type": "array", "items": schema{"enum": words}}
+	return k
+}
+
+func text(into *string) key { return scalar(into, same) }
 
 const maxNameBytes = 63
 
-func name(into *string) func(*yaml.Node, string) error {
+func name(into *string) key {
 	return scalar(into, func(s string) (string, error) {
 		if s == "" || len(s) > maxNameBytes || strings.Trim(s, "abcdefghijklmnopqrstuvwxyz0123456789-") != "" || s[0] == '-' {
 			return "", fmt.Errorf("%q: want lower-case letters, digits and '-', at most %d", s, maxNameBytes)
@@ -102,8 +108,8 @@ func parseSwitch(s string) (string, error) {
 }
 
 // variables reads a mapping of names to texts.
-func variables(into *map[string]string) func(*yaml.Node, string) error {
-	return func(n *yaml.Node, field string) error {
+func variables(into *map[string]string) key {
+	return key{schema: schema{"type": "object", "additionalProperties": schema{"type": "string"}}, read: func(n *yaml.Node, field string) error {
 		if n.Kind != yaml.MappingNode {
 			return &lineError{n.Line, fmt.Errorf("%s: want a mapping", field)}
 		}
@@ -114,29 +120,29 @@ func variables(into *map[string]string) func(*yaml.Node, string) error {
 				return &lineError{key.Line, fmt.Errorf("%s.%s: is there twice, or is no name", field, key.Value)}
 			}
 			var v string
-			if err := text(&v)(value, field+"."+key.Value); err != nil {
+			if err := text(&v).read(value, field+"."+key.Value); err != nil {
 				return err
 			}
 			out[key.Value] = v
 		}
 		*into = out
 		return nil
-	}
+	}}
 }
 
 // mappings reads a list of mappings.
-func mappings[T any](into *[]T, schema func(*T) section) func(*yaml.Node, string) error {
-	return func(n *yaml.Node, field string) error {
+func mappings[T any](into *[]T, item func(*T) section) key {
+	return key{schema: schema{"type": "array", "items": item(new(T)).schema()}, read: func(n *yaml.Node, field string) error {
 		if n.Kind != yaml.SequenceNode {
 			return &lineError{n.Line, fmt.Errorf("%s: want a list", field)}
 		}
 		out := make([]T, len(n.Content))
-		for i, item := range n.Content {
-			if err := schema(&out[i]).read(item, fmt.Sprintf("%s[%d]", field, i)); err != nil {
+		for i, node := range n.Content {
+			if err := item(&out[i]).read(node, fmt.Sprintf("%s[%d]", field, i)); err != nil {
 				return err
 			}
 		}
 		*into = out
 		return nil
-	}
+	}}
 }
