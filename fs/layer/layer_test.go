@@ -402,3 +402,24 @@ func TestPromoteRollsBack(t *testing.T) {
 	}
 	same(t, "host", content(t, b.host), before)
 }
+
+// TestMountAttached is the way of kernels before 6.15, which works on all.
+func TestMountAttached(t *testing.T) {
+	b := newBench(t, start)
+	tx, err := b.l.Begin([]string{"x"}, "")
+	must(t, err)
+	clone, err := unix.OpenTree(int(b.base.Fd()), "", unix.OPEN_TREE_CLONE|unix.OPEN_TREE_CLOEXEC|unix.AT_EMPTY_PATH)
+	must(t, err)
+	base := os.NewFile(uintptr(clone), "base")
+	defer base.Close()
+	f, err := b.l.mountAttached(tx, &b.l.Workspaces[0], base)
+	must(t, err)
+	write(t, "/proc/self/fd/"+strconv.Itoa(int(f.Fd())), map[string]string{"a": "2"})
+	f.Close()
+	if after, err := os.ReadFile("/proc/self/mountinfo"); err != nil || strings.Contains(string(after), b.l.path) {
+		t.Errorf("the host's mounts have changed: %v", err)
+	}
+	if tx := b.finish(tx.N); tx.Status != StatusCommitted || tx.Changes != 1 {
+		t.Errorf("%+v", tx)
+	}
+}

@@ -3,7 +3,6 @@ package layer
 import (
 	"errors"
 	"fmt"
-	"os"
 	"slices"
 	"strings"
 	"time"
@@ -94,16 +93,6 @@ func (l *Layers) removeDir(name string) error {
 		return fmt.Errorf("remove %s of layer: %w", name, err)
 	}
 	return nil
-}
-
-// Mount returns a transaction's view of one workspace as a detached mount, which the caller owns. base is the mount that
-// the container has; see rootfs.Overlay for where it must be.
-func (l *Layers) Mount(tx *Transaction, w *Workspace, base *os.File) (*os.File, error) {
-	f, err := l.overlay([]*os.File{base}, txUpper(tx.N, w), txWork(tx.N, w))
-	if err != nil {
-		return nil, fmt.Errorf("transaction on workspace %q: %w", w.Destination, err)
-	}
-	return f, nil
 }
 
 // Process notes the first process of a transaction and saves the state.

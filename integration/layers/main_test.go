@@ -3,6 +3,7 @@ package layers
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -15,7 +16,13 @@ import (
 	"github.com/agentsafe/agentsafe/integration/harness"
 )
 
-var box *harness.Box
+var (
+	box        *harness.Box
+	docker     *harness.Docker
+	containerd *harness.Containerd
+)
+
+const image = "busybox:test"
 
 // store is where the programs keep layers. In the box /var/lib is an overlay, which can't hold another one's upper
 // directory, so a directory of the machine's own file system is bound there.
@@ -39,7 +46,19 @@ func TestMain(m *testing.M) {
 			if err := unix.Mount(real, store, "", unix.MS_BIND, ""); err != nil {
 				return nil, fmt.Errorf("bind %s: %w", store, err)
 			}
-			return func() error { return unix.Unmount(store, 0) }, nil
+			busybox, err := harness.Busybox()
+			if err != nil {
+				return nil, err
+			}
+			if docker, err = b.StartDocker(); err != nil {
+				return nil, err
+			}
+			if containerd, err = b.StartContainerd(); err != nil {
+				return nil, errors.Join(err, docker.Stop())
+			}
+			return func() error {
+				return errors.Join(containerd.Stop(), docker.Stop(), unix.Unmount(store, unix.MNT_DETACH))
+			}, errors.Join(docker.Import(busybox.Tar, image), containerd.Import(busybox.Archive))
 		},
 	})
 }
