@@ -177,8 +177,7 @@ func (g *Gateway) closeSessions(which func(*session) bool) {
 	defer g.mu.Unlock()
 	for s := range g.sessions {
 		if which(s) {
-			s.conn.SetLinger(0)                 //nolint:errcheck // it may be closed already
-			s.conn.SetDeadline(time.Unix(1, 0)) //nolint:errcheck // likewise; wakes whoever reads
+			abort(s.conn)
 		}
 	}
 }

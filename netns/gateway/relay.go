@@ -59,11 +59,11 @@ func (r *relay) pump(dst, src *net.TCPConn, total *atomic.Int64, count func(int6
 	}
 }
 
-// abort makes closing a reset, and wakes whoever reads or writes.
+// abort resets connections, and wakes whoever reads or writes.
 func abort(conns ...*net.TCPConn) {
 	for _, c := range conns {
-		c.SetLinger(0)                 //nolint:errcheck // it may be closed already
-		c.SetDeadline(time.Unix(1, 0)) //nolint:errcheck // likewise
+		c.SetLinger(0) //nolint:errcheck // it may be closed already
+		c.Close()
 	}
 }
 
