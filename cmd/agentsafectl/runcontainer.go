@@ -19,6 +19,10 @@ func (o *operation) openRuntime() error {
 	if err != nil {
 		return fmt.Errorf("--profile: %w", err)
 	}
+	if n := &profile.Network; n.Mode == profiles.NetworkGateway && n.DialFrom == "" {
+		// There is no engine here that could attach a network, and whoever calls is this host's root.
+		n.DialFrom = "host"
+	}
 	o.runtime, err = container.Open(container.Options{
 		Root: o.flags.paths.state, Profile: profile,
 		CacheDir: filepath.Join(o.flags.paths.data, filterName), SeccompHelper: siblingProgram("agentsafe-seccomp"),

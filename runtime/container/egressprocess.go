@@ -226,7 +226,8 @@ func (r *Runtime) gatewayPath() string {
 
 // gatewayCgroup makes the cgroup of all gateways that dial through their containers' networks, at the first level of the
 // cgroup2 hierarchy, and returns its directory and id. The hierarchy is mounted without a place in the file system: a
-// host with cgroup v1 has it as well, and need not show it.
+// host with cgroup v1 has it as well, and need not show it. The cgroup stays when the last gateway has ended: whoever
+// removed it could do so between another one's look at its id and the start of its process.
 func gatewayCgroup() (*os.File, uint64, error) {
 	fs, err := unix.Fsopen("cgroup2", unix.FSOPEN_CLOEXEC)
 	if err != nil {
