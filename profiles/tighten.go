@@ -103,7 +103,18 @@ func requestKeys() []requestKey {
 			p.Evidence.Mode = v
 			return oneOf("evidence", v, "on")
 		}},
+		// For the evidence alone: they change nothing.
+		{"owner", remark}, {"task", remark}, {"traceparent", remark},
 	}
+}
+
+// remark accepts what is only written down.
+func remark(_ *Profile, v string) error {
+	const most = 256
+	if len(v) > most {
+		return fmt.Errorf("%d bytes, at most %d", len(v), most)
+	}
+	return nil
 }
 
 // RequestKeys lists the keys of [Request] that [Tighten] knows.

@@ -17,8 +17,6 @@ func unenforced() []unenforcedField {
 		{"limits.outputBytes", func(p *Profile) bool { return p.Limits.OutputBytes != 0 }},
 		{"limits.layerBytes", func(p *Profile) bool { return p.Limits.LayerBytes != 0 }},
 		{"limits.layerInodes", func(p *Profile) bool { return p.Limits.LayerInodes != 0 }},
-		{"evidence.mode", func(p *Profile) bool { return p.Evidence.Mode != "" }},
-		{"evidence.onFull", func(p *Profile) bool { return p.Evidence.OnFull != "" }},
 	}
 }
 

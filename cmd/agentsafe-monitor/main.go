@@ -43,5 +43,5 @@ func run() error {
 		return errors.New("standard input is not a socket: agentsafe starts this program, nobody else needs to")
 	}
 	os.Stdin.Close()
-	return supervise.Serve(packets, func(string) {})
+	return supervise.Serve(packets, version, func(string) {})
 }

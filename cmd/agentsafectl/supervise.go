@@ -5,6 +5,7 @@ import (
 	"errors"
 	"os"
 	"os/signal"
+	"path/filepath"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -32,7 +33,9 @@ func (o *operation) execute(ctx context.Context, captured *[2]capture) (out outc
 	create := &container.CreateOptions{ID: o.request.ID, Bundle: o.dir.path, Spec: o.spec(), Attached: true}
 	var owner *supervise.Supervisor
 	create.SuperviseAlways, create.Supervise = true, supervise.InProcess(supervise.Options{
-		WallClock: o.flags.timeout, WallClockRule: "--timeout",
+		WallClock: o.flags.timeout, WallClockRule: "--timeout", Version: version,
+		EvidenceDir: filepath.Join(o.flags.paths.data, evidenceName), Warn: o.note,
+		Ended: func(container.End) {}, // the outcome has it
 	}, func(s *supervise.Supervisor) { owner = s })
 	var term *terminal
 	var std *stdio

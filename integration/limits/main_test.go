@@ -34,6 +34,8 @@ func policies() map[string]string {
 		"cpu":   "limits: {cpuTime: 1s}",
 		"few":   "limits: {memory: 48MiB, pids: 24, openFiles: 64, wallClock: 1m}",
 		"execs": "exec: {wallClock: 1s}",
+		"ev":    `evidence: {mode: "on"}`,
+		"gaps":  `evidence: {mode: "on", onFull: gap}`,
 	}
 }
 

@@ -113,7 +113,8 @@ func (c *Container) CPUTime() (time.Duration, error) {
 // needsSupervisor reports whether a profile has rules that somebody has to enforce while the container lives. It is
 // asked for every container, so it looks at fields only.
 func needsSupervisor(p *profiles.Profile) bool {
-	return !p.Unrestricted && (p.Limits.WallClock > 0 || p.Limits.CPUTime > 0 || p.Exec.WallClock > 0 || transacts(p))
+	return !p.Unrestricted && (p.Limits.WallClock > 0 || p.Limits.CPUTime > 0 || p.Exec.WallClock > 0 || transacts(p) ||
+		p.Evidence.Mode == "on")
 }
 
 // execWallClock is the time limit of an exec: the caller's or the profile's, whichever is shorter; 0 is none.

@@ -8,6 +8,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/agentsafe/agentsafe/runtime/audit"
 	"github.com/agentsafe/agentsafe/runtime/cgroup"
 	"github.com/agentsafe/agentsafe/runtime/supervise/wire"
 )
@@ -42,18 +43,40 @@ func (s *Supervisor) Exec(e *wire.Exec, pidfd *os.File) error {
 			return err
 		}
 	}
+	err = s.record(audit.TypeExec, &execRecord{
+		ID: e.ID, PID: e.PID, Argv: audit.Redact(e.Args), EnvNames: e.EnvNames, Cwd: e.Cwd, UID: e.UID, GID: e.GID,
+		Terminal: e.Terminal, Transaction: e.Transaction,
+	})
+	if err != nil {
+		r.pidfd.Close()
+		return err
+	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.closes {
 		r.pidfd.Close()
 		return errClosing
 	}
+	s.execCount++
 	s.execs[e.PID] = r
 	if e.WallClock > 0 {
 		r.timer = time.AfterFunc(e.WallClock, func() { s.expireExec(r) })
 	}
 	s.group.Go(func() { s.watchExec(r) })
 	return nil
+}
+
+// execRecord is the data of a record about a process.
+type execRecord struct {
+	ID          string   `json:"id,omitempty"`
+	PID         int      `json:"pid"`
+	Argv        []string `json:"argv"`
+	EnvNames    []string `json:"envNames,omitempty"`
+	Cwd         string   `json:"cwd,omitempty"`
+	UID         uint32   `json:"uid"`
+	GID         uint32   `json:"gid"`
+	Terminal    bool     `json:"terminal,omitempty"`
+	Transaction string   `json:"transaction,omitempty"`
 }
 
 // expireExec ends one exec with all its descendants.
@@ -106,6 +129,9 @@ func (s *Supervisor) watchExec(r *running) {
 	callbacks := s.onExec
 	delete(s.execs, r.PID)
 	s.mu.Unlock()
+	s.record(audit.TypeExecExit, map[string]any{ //nolint:errcheck // it has ended, and the log says that something is missing
+		"id": r.ID, "pid": r.PID, "status": status, "timedOut": exit.TimedOut, "millis": exit.Ended.Sub(r.started).Milliseconds(),
+	})
 	for _, f := range callbacks {
 		f(exit)
 	}

@@ -72,6 +72,8 @@ func (s *Supervisor) handle(r *wire.Request, files []*os.File) error {
 	case r.Op == wire.OpExited && r.Exited != nil:
 		s.Exited(r.Exited.PID, r.Exited.Status)
 		return nil
+	case r.Op == wire.OpRecord && r.Record != nil:
+		return s.requested(r.Record)
 	case r.Op == wire.OpClose:
 		return s.finish(context.Background())
 	}
@@ -83,7 +85,7 @@ const goneCheck = 30 * time.Second
 
 // Serve is the monitor program: it takes the launch message from conn, supervises that container and returns when the
 // container is deleted. Errors before it is in charge go to the caller of launch, too.
-func Serve(conn *net.UnixConn, warn func(string)) error {
+func Serve(conn *net.UnixConn, version string, warn func(string)) error {
 	var r wire.Request
 	files, err := wire.Receive(conn, &r)
 	if errors.Is(err, wire.ErrClosed) {
@@ -95,7 +97,7 @@ func Serve(conn *net.UnixConn, warn func(string)) error {
 	if err != nil {
 		return err
 	}
-	o := Options{Warn: warn}
+	o := Options{Version: version, Warn: warn}
 	if len(files) > 1 {
 		o.Stderr = files[1]
 	}

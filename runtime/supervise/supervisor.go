@@ -13,6 +13,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/agentsafe/agentsafe/profiles"
+	"github.com/agentsafe/agentsafe/runtime/audit"
 	"github.com/agentsafe/agentsafe/runtime/container"
 	"github.com/agentsafe/agentsafe/runtime/supervise/wire"
 )
@@ -47,7 +48,11 @@ type Options struct {
 	// Stderr is the standard error of the first process, unless that is a terminal: it gets a line when a limit ends the
 	// container. It stays the caller's; nil for none.
 	Stderr *os.File
-	// Ended is called once when a limit ends the container, before its processes are signalled; nil ignores it.
+	// EvidenceDir and KeyDir are where logs go and the key lies, "" for the host's.
+	EvidenceDir, KeyDir string
+	// Version is that of the program, for the evidence.
+	Version string
+	// Ended is called once when a limit ends the container, before its processes are signalled; nil warns.
 	Ended func(e container.End)
 	// Warn gets what is worth a log line; nil discards it.
 	Warn func(message string)
@@ -69,6 +74,8 @@ type Supervisor struct {
 	// ending is endAll, if a limit has been met; settled is settle.
 	ending  sync.WaitGroup
 	settled sync.Once
+	// finished is closeEvidence.
+	finished sync.Once
 
 	mu     sync.Mutex
 	begun  bool
@@ -80,6 +87,11 @@ type Supervisor struct {
 	onExec []OnExec
 	parent parentReport // of the first process
 	timers []*time.Timer
+
+	evidence  *evidence // nil without
+	execCount int
+	// initDone is closed when everything about the first process's end has been written down.
+	initDone chan struct{}
 }
 
 // parentReport is an exit status from a process's parent.
@@ -114,7 +126,7 @@ func New(c *container.Container, socket *os.File, o Options) (*Supervisor, error
 	if o.Warn == nil {
 		o.Warn = func(string) {}
 	}
-	s := &Supervisor{c: c, o: o, limits: LimitsOf(d.Policy.Profile), execs: map[int]*running{}, closed: make(chan struct{})}
+	s := &Supervisor{c: c, o: o, limits: LimitsOf(d.Policy.Profile), execs: map[int]*running{}, closed: make(chan struct{}), initDone: make(chan struct{})}
 	s.limits.wallClockRule = fmt.Sprintf("limits.wallClock of profile %q", s.limits.Profile)
 	if o.WallClock > 0 && (s.limits.WallClock == 0 || o.WallClock < s.limits.WallClock) {
 		s.limits.WallClock, s.limits.wallClockRule = o.WallClock, o.WallClockRule
@@ -133,6 +145,7 @@ func New(c *container.Container, socket *os.File, o Options) (*Supervisor, error
 	s.ctx, s.stop = context.WithCancel(context.Background())
 	if err := s.plugIn(); err != nil {
 		s.shutdown()
+		s.closeEvidence()
 		s.init.Close()
 		return nil, err
 	}
@@ -171,14 +184,20 @@ func (s *Supervisor) OnExec(f OnExec) {
 // Begin implements container.Supervisor: the clocks start.
 func (s *Supervisor) Begin() error {
 	s.mu.Lock()
-	defer s.mu.Unlock()
+	closes, begun := s.closes, s.begun
+	s.begun = true
+	s.mu.Unlock()
 	switch {
-	case s.closes:
+	case closes:
 		return errClosing
-	case s.begun:
+	case begun:
 		return nil
 	}
-	s.begun = true
+	if err := s.record(audit.TypeStart, struct{}{}); err != nil {
+		return err
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
 	if limit := s.limits.WallClock; limit > 0 {
 		s.timers = append(s.timers, time.AfterFunc(limit, func() {
 			s.expire(container.End{
@@ -239,10 +258,12 @@ func (s *Supervisor) expire(e container.End) {
 	if err := s.c.WriteEnd(&e); err != nil {
 		s.o.Warn(err.Error())
 	}
+	s.record(audit.TypeLimit, e) //nolint:errcheck // it ends in any case
 	if s.o.Ended != nil {
 		s.o.Ended(e)
+	} else {
+		s.o.Warn(fmt.Sprintf("container %q %s: ended", s.c.ID(), e.Message))
 	}
-	s.o.Warn(fmt.Sprintf("container %q %s: ended", s.c.ID(), e.Message))
 	// A goroutine of its own: the timer's must not wait, and Close waits for this one.
 	s.group.Go(func() {
 		defer s.ending.Done()
@@ -283,10 +304,33 @@ func (s *Supervisor) End() *container.End {
 
 // watchInit waits for the end of the first process and writes down what limits it has met.
 func (s *Supervisor) watchInit() {
+	defer close(s.initDone)
 	if !waitExit(s.ctx, s.init, s.c.State().InitPID, 0) {
 		return
 	}
 	s.settled.Do(s.settle)
+	s.recordExit(s.initStatus())
+}
+
+// initStatus finds out how the first process has ended: from its parent if that is this process, or from the kernel.
+func (s *Supervisor) initStatus() int {
+	known := func() (int, bool) {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		return s.parent.status, s.parent.known
+	}
+	if s.c.State().Monitored {
+		return exitStatus(s.ctx, s.init)
+	}
+	for until := time.Now().Add(reportTimeout); time.Now().Before(until); time.Sleep(time.Millisecond) {
+		if status, ok := known(); ok {
+			return status
+		}
+		if gone(s.init) && s.ctx.Err() != nil {
+			break
+		}
+	}
+	return exitStatus(s.ctx, s.init)
 }
 
 // settle writes down what limits the container has met, once its first process has ended.
@@ -360,6 +404,11 @@ func (s *Supervisor) finish(ctx context.Context) error {
 	}
 	s.ending.Wait()
 	s.settled.Do(s.settle)
+	select {
+	case <-s.initDone:
+	case <-ctx.Done():
+	}
+	s.finished.Do(s.closeEvidence)
 	return nil
 }
 
