@@ -114,6 +114,12 @@ func (t *Task) createInit(ctx context.Context, r *task.CreateTaskRequest, opts o
 	if err != nil {
 		return err
 	}
+	t.service.mu.Lock()
+	pod := t.service.sandbox
+	t.service.mu.Unlock()
+	if pod != nil {
+		pod.equip(spec)
+	}
 	if spec.Process == nil {
 		return invalidArgument("process: missing: it is required to create a container")
 	}

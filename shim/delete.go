@@ -27,7 +27,11 @@ func (s *Service) Delete(ctx context.Context, r *task.DeleteRequest) (*task.Dele
 	}
 	s.mu.Lock()
 	delete(s.tasks, r.ID)
+	last := s.sandboxGone
 	s.mu.Unlock()
+	if last {
+		s.endIfIdle()
+	}
 	return out, nil
 }
 

@@ -7,6 +7,7 @@
 //	    ▲                   │
 //	    │                   ├─▶ runtime/container     create, start, exec, kill, delete: in this process, no fork of a runtime
 //	    │                   ├─▶ shim/snapshot         the mounts of the root file system
+//	    │                   ├─▶ shim/wire             the sandbox API and CRI's pods, without their generated code
 //	    │                   └─▶ shim/stdio            FIFOs, log programs, files, terminals
 //	    └──── Publisher ◀───┘                         events, in order, again when containerd was away
 //
@@ -28,6 +29,13 @@
 //
 // The shim's working directory, umask and limits are shared by all its threads and are never changed; what a container
 // needs of them is set by its init program.
+//
+// # Sandboxes
+//
+// A pod is a group: containers with the same sandbox id share a shim, whose first container is the pause container. With
+// sandboxer = 'shim' there is none: the pod's namespaces are held by a container that is created and never started
+// (sandbox.go), and the pod's files are mounted by us. It refuses pods that share processes, since a process that never
+// runs its program reaps nobody, and user namespaces.
 //
 // # What it refuses
 //

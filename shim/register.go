@@ -6,8 +6,10 @@ import (
 	"github.com/containerd/ttrpc"
 )
 
-// Register offers the service to containerd, as task API v3 and v2: both have the same messages on the wire.
+// Register offers the service to containerd, as task API v3 and v2: both have the same messages on the wire; and the
+// sandbox API.
 func (s *Service) Register(server *ttrpc.Server) {
+	s.registerSandbox(server)
 	for _, name := range []string{"containerd.task.v2.Task", "containerd.task.v3.Task"} {
 		server.RegisterService(name, &ttrpc.ServiceDesc{Methods: map[string]ttrpc.Method{
 			"State":      method(s.State),

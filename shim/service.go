@@ -22,6 +22,8 @@ type Config struct {
 	Open func(o options.Options) (*container.Runtime, error)
 	// Profile is the policy of tasks whose options name none.
 	Profile string
+	// Options are the handler's, for a sandbox; tasks bring their own.
+	Options options.Options
 	// Shutdown is called once, when the last task is gone and containerd asks for the end.
 	Shutdown func()
 	Log      Log
@@ -44,7 +46,10 @@ type Service struct {
 
 	mu       sync.Mutex
 	tasks    map[string]*Task // a nil task is being created
+	sandbox  *sandbox         // by the sandbox API
 	stopping bool
+	// sandboxGone says that the sandbox has been shut down, so that the shim ends with its last task.
+	sandboxGone bool
 }
 
 // maxStarting bounds the execs that are started at the same time; more would wait for a processor in any case.
@@ -87,13 +92,18 @@ func (s *Service) Connect(_ context.Context, r *task.ConnectRequest) (*task.Conn
 
 // Shutdown ends the shim if it has no tasks. containerd calls it after each deletion, so with others left it is no error.
 func (s *Service) Shutdown(context.Context, *task.ShutdownRequest) (*emptypb.Empty, error) {
+	s.endIfIdle()
+	return &emptypb.Empty{}, nil
+}
+
+// endIfIdle ends the shim if it has nothing left.
+func (s *Service) endIfIdle() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if len(s.tasks) == 0 && !s.stopping {
+	if len(s.tasks) == 0 && s.sandbox == nil && !s.stopping {
 		s.stopping = true
 		s.cfg.Shutdown()
 	}
-	return &emptypb.Empty{}, nil
 }
 
 // Checkpoint is not implemented.

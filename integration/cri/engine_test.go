@@ -19,6 +19,7 @@ type criEngine struct {
 	box                  *harness.Box
 	tools, dir           string
 	containerd, registry *harness.Daemon
+	args, env            []string // of containerd
 }
 
 const (
@@ -54,10 +55,14 @@ func startCRI(b *harness.Box) (*criEngine, error) {
 	if err != nil {
 		return e, err
 	}
-	path := strings.Join([]string{filepath.Dir(shimPath()), programs, os.Getenv("PATH")}, ":")
-	e.containerd, err = b.StartDaemon("containerd", []string{filepath.Join(programs, "containerd"), "--config", config},
-		e.crictl("info"), "PATH="+path)
-	return e, err
+	e.args = []string{filepath.Join(programs, "containerd"), "--config", config}
+	e.env = []string{"PATH=" + strings.Join([]string{filepath.Dir(shimPath()), programs, os.Getenv("PATH")}, ":")}
+	return e, e.startContainerd()
+}
+
+func (e *criEngine) startContainerd() (err error) {
+	e.containerd, err = e.box.StartDaemon("containerd", e.args, e.crictl("info"), e.env...)
+	return err
 }
 
 func (e *criEngine) stop() error {
@@ -93,7 +98,7 @@ func (e *criEngine) configure() (string, error) {
 		return "", err
 	}
 	files := map[string]string{
-		config: containerdConfig(e.dir) + handlers[0],
+		config: containerdConfig(e.dir) + strings.Join(handlers, ""),
 		filepath.Join(e.dir, "certs.d", "_default", "hosts.toml"): fmt.Sprintf("[host.\"http://%s\"]\n  capabilities = ['pull', 'resolve']\n", registry),
 		filepath.Join(e.dir, "cni", "10-test.conflist"):           cniConfig(filepath.Join(e.dir, "ipam")),
 		filepath.Join(e.dir, "crictl.yaml"):                       fmt.Sprintf("runtime-endpoint: unix://%[1]s\nimage-endpoint: unix://%[1]s\n", socket),
@@ -121,6 +126,9 @@ func containerdConfig(dir string) string {
 		"[plugins.'io.containerd.cri.v1.runtime'.cni]", "  bin_dirs = ['/usr/lib/cni']", fmt.Sprintf("  conf_dir = '%s/cni'", dir),
 		"[plugins.'io.containerd.cri.v1.runtime'.containerd]", "  default_runtime_name = 'runc'",
 		"[plugins.'io.containerd.cri.v1.runtime'.containerd.runtimes.runc]", "  runtime_type = 'io.containerd.runc.v2'",
+		"[plugins.'io.containerd.cri.v1.runtime'.containerd.runtimes." + sandboxHandler + "-none]",
+		"  runtime_type = 'io.containerd.agentsafe.v2'", "  sandboxer = 'shim'",
+		"  [plugins.'io.containerd.cri.v1.runtime'.containerd.runtimes." + sandboxHandler + "-none.options]", "    profile = 'none'",
 		"",
 	}
 	return strings.Join(lines, "\n")

@@ -249,6 +249,11 @@ func testAttach(t *testing.T, p *pod) {
 
 func testPortForward(t *testing.T, p *pod) {
 	p.run(t, imageNginx, nil)
+	testForward(t, p)
+}
+
+// testForward fetches the page of a pod's web server.
+func testForward(t *testing.T, p *pod) {
 	port := freePort(t)
 	forward := box.Start(t, harness.Cmd{Args: engine.crictl("port-forward", p.id, fmt.Sprintf("%d:80", port)), Timeout: time.Minute})
 	defer forward.Stop(t)
@@ -377,6 +382,37 @@ func TestKilledShim(t *testing.T) {
 	p.remove(t)
 	if left := box.Leftovers(before); len(left) > 0 {
 		t.Errorf("left behind:\n%s", strings.Join(left, "\n"))
+	}
+}
+
+// TestKilledDaemon: pods outlive containerd, and it learns how containers ended meanwhile.
+func TestKilledDaemon(t *testing.T) {
+	for h, changes := range map[string]object{handler: nil, sandboxHandler: sandboxPod()} {
+		t.Run(h, func(t *testing.T) {
+			p := runPod(t, h, changes)
+			context := object{"linux": object{"security_context": ownPIDs()}}
+			lives := p.run(t, imageBusybox, context, "sleep", "1000")
+			ends := p.run(t, imageBusybox, context, "sh", "-c", "sleep 1; exit 7")
+			if err := unix.Kill(engine.containerd.Pid(), unix.SIGKILL); err != nil {
+				t.Fatal(err)
+			}
+			time.Sleep(1500 * time.Millisecond)
+			if err := engine.startContainerd(); err != nil {
+				t.Fatal(err)
+			}
+			if s := waitExited(t, ends); s.ExitCode != 7 {
+				t.Errorf("the one that has ended: %+v", s)
+			}
+			if s := inspect(t, lives); s.State != "CONTAINER_RUNNING" {
+				t.Errorf("the one that lives: %+v", s)
+			}
+			if got := engine.must(t, "exec", lives, "echo", "in"); got != "in" {
+				t.Errorf("exec: %q", got)
+			}
+			if got := engine.must(t, "inspectp", "--output", "go-template", "--template", "{{.status.state}}", p.id); got != "SANDBOX_READY" {
+				t.Errorf("the pod is %s", got)
+			}
+		})
 	}
 }
 

@@ -52,6 +52,7 @@ func (c *command) delete(ctx context.Context, out io.Writer) error {
 	err = errors.Join(
 		rt.Delete(ctx, c.id, true),
 		snapshot.Deactivate(filepath.Join(bundle, "rootfs")),
+		shim.ReleaseSandbox(bundle),
 		removeDeadSocket(bundle),
 	)
 	if err != nil {

@@ -3,6 +3,7 @@ package bootstrap
 import (
 	"bytes"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -22,9 +23,13 @@ const (
 	maxGroupBytes = 1 << 10
 )
 
-// group finds the group of the container whose bundle is dir; id if it is in none.
+// group finds the group of the container whose bundle is dir; id if it is in none. A sandbox of the sandbox API has no
+// config.json.
 func group(dir, id string) (string, error) {
 	f, err := os.OpenFile(filepath.Join(dir, "config.json"), os.O_RDONLY|unix.O_CLOEXEC|unix.O_NONBLOCK, 0)
+	if errors.Is(err, os.ErrNotExist) {
+		return id, nil
+	}
 	if err != nil {
 		return "", fmt.Errorf("open config.json: %w", err)
 	}

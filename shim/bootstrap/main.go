@@ -27,7 +27,7 @@ type command struct {
 	build                      Build
 	namespace, id, bundle      string
 	address, ttrpc             string // containerd's sockets
-	profile, socket            string
+	profile, socket, options   string
 	debug, showInfo, showBuild bool
 }
 
@@ -70,6 +70,7 @@ func (c *command) parse(args []string) (action string, err error) {
 	fs.StringVar(&c.address, "address", "", "containerd's gRPC `socket`")
 	fs.StringVar(&c.socket, "socket", "", "`path` of the socket that is served, which is descriptor 3")
 	fs.StringVar(&c.profile, "profile", c.profile, "`name` of the profile for containers whose options name none")
+	fs.StringVar(&c.options, "options", "", "the handler's settings for a sandbox, as `JSON`")
 	fs.String("publish-binary", "", "ignored: events go to TTRPC_ADDRESS")
 	fs.BoolVar(&c.debug, "debug", false, "log more")
 	fs.BoolVar(&c.showInfo, "info", false, "read options from standard input, print the runtime's information")

@@ -2,6 +2,7 @@ package bootstrap
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"net"
@@ -16,6 +17,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/agentsafe/agentsafe/shim"
+	"github.com/agentsafe/agentsafe/shim/options"
 )
 
 // flushTime bounds how long the last events are tried when the shim ends.
@@ -35,6 +37,12 @@ func (c *command) serve() error {
 		return err
 	}
 	called := &firstCall{Listener: listener, seen: make(chan struct{})}
+	var handler options.Options
+	if c.options != "" {
+		if err := json.Unmarshal([]byte(c.options), &handler); err != nil {
+			return fmt.Errorf("-options: %w", err)
+		}
+	}
 	server, err := ttrpc.NewServer(ttrpc.WithServerHandshaker(ttrpc.UnixSocketRequireSameUser()))
 	if err != nil {
 		return fmt.Errorf("create server: %w", err)
@@ -43,7 +51,7 @@ func (c *command) serve() error {
 	done := make(chan struct{})
 	boxes := &runtimes{namespace: c.namespace, warn: func(m string) { logs.Debug(c.id, m) }}
 	service := shim.New(shim.Config{
-		Namespace: c.namespace, Publisher: events, Open: boxes.get, Profile: c.profile, Log: logs,
+		Namespace: c.namespace, Publisher: events, Open: boxes.get, Profile: c.profile, Options: handler, Log: logs,
 		Shutdown: func() { close(done) },
 	})
 	service.Register(server)

@@ -1,6 +1,7 @@
 package bootstrap
 
 import (
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -126,6 +127,11 @@ func (c *command) spawn(socket *os.File, path string, params *bootapi.BootstrapP
 	if c.profile != "" {
 		argv = append(argv, "-profile", c.profile)
 	}
+	if handler, err := handlerOptions(params); err != nil {
+		return nil, err
+	} else if handler != "" {
+		argv = append(argv, "-options", handler)
+	}
 	if c.debug || params.GetLogLevel() <= bootapi.LogLevel_LOG_LEVEL_DEBUG {
 		argv = append(argv, "-debug")
 	}
@@ -173,6 +179,28 @@ func adjustOOMScore(pid int) error {
 		return fmt.Errorf("set oom score of shim: %w", err)
 	}
 	return nil
+}
+
+// handlerOptions are the handler's options as JSON, "" if it has none: a sandbox gets them by no other way.
+func handlerOptions(params *bootapi.BootstrapParams) (string, error) {
+	for _, e := range params.GetExtensions() {
+		o, err := options.Parse(e.GetValue())
+		if errors.Is(err, options.ErrUnknownType) {
+			continue // an extension for somebody else
+		}
+		if err != nil {
+			return "", err
+		}
+		if o == (options.Options{}) {
+			continue
+		}
+		data, err := json.Marshal(o)
+		if err != nil {
+			return "", fmt.Errorf("encode options: %w", err)
+		}
+		return string(data), nil
+	}
+	return "", nil
 }
 
 // joinCgroup moves the shim to the cgroup that the handler's options name.
