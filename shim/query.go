@@ -90,16 +90,11 @@ func (s *Service) Pids(_ context.Context, r *task.PidsRequest) (*task.PidsRespon
 		}
 		out.Processes = append(out.Processes, info)
 	}
-	if len(out.Processes) == 0 && t.init.stopped() {
+	// Also while the end of the first process is on its way to us: then none is left, and nothing has been reported.
+	if len(out.Processes) == 0 {
 		out.Processes = []*tasktypes.ProcessInfo{{Pid: t.init.pid32()}}
 	}
 	return out, nil
-}
-
-func (p *process) stopped() bool {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	return p.phase == phaseStopped
 }
 
 func (t *Task) execPIDs() map[int]string {
