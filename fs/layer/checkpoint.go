@@ -3,7 +3,6 @@ package layer
 import (
 	"fmt"
 	"os"
-	"regexp"
 	"strings"
 	"time"
 
@@ -13,11 +12,16 @@ import (
 	"github.com/agentsafe/agentsafe/fs/rootfs"
 )
 
-var checkpointName = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$`) //nolint:gochecknoglobals // a constant
+// isCheckpointName says which names a checkpoint can have: they are names of directories.
+func isCheckpointName(name string) bool {
+	const most = 64
+	plain := strings.Trim(name, "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789._-") == ""
+	return plain && name != "" && name[0] != '.' && name[0] != '-' && len(name) <= most
+}
 
 // SaveCheckpoint keeps a copy of the layers under a name. Its cost is that of what differs from the host.
 func (l *Layers) SaveCheckpoint(name string) error {
-	if !checkpointName.MatchString(name) {
+	if !isCheckpointName(name) {
 		return fmt.Errorf("checkpoint %q: want letters, digits, dot, dash and underscore", name)
 	}
 	for _, c := range l.Checkpoints {
