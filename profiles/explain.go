@@ -235,3 +235,22 @@ func ruleNames(rule, host string) bool {
 	r, h := splitRule(rule), splitRule(host)
 	return coversTarget(r.target, h.target) && (r.ports == "" || h.ports == "" || slices.Contains(strings.Split(r.ports, ","), h.ports))
 }
+
+// ListedCalls returns the names of the system calls that every profile but none allows whatever their arguments are, and
+// of those that it refuses unless a pack or a list of the profile adds them.
+func ListedCalls() (allowed, refusedCalls []string) {
+	for _, r := range refused() {
+		refusedCalls = append(refusedCalls, r.names...)
+	}
+	return baseAllowed(), refusedCalls
+}
+
+// PackOf returns the pack that brings a call, "" if none does.
+func PackOf(call string) Pack {
+	for _, k := range packs() {
+		if slices.Contains(packCalls(k), call) {
+			return k
+		}
+	}
+	return ""
+}

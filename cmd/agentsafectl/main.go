@@ -54,7 +54,8 @@ func newRootCommand() *cobra.Command {
 	flags.StringVar(&p.state, "root", "/run/agentsafe", "directory of container `state`")
 	flags.StringVar(&p.runs, "run-dir", "/run/agentsafectl", "directory of `bundles` of running tasks")
 	flags.StringVar(&p.data, "data-dir", "/var/lib/agentsafe", "directory of caches, images and layers")
-	c.AddCommand(newRunCommand(&p), newAuditCommand(&p), newDoctorCommand(&p), newProfileCommand(), newConfigCommand(), newNetworkCommand(&p))
+	c.AddCommand(newRunCommand(&p), newAuditCommand(&p), newDoctorCommand(&p), newProfileCommand(&p), newConfigCommand(), newNetworkCommand(&p))
+	c.AddCommand(newRecordChildCommand())
 	c.AddCommand(layers.Commands(&p.data)...)
 	return c
 }

@@ -15,7 +15,7 @@ import (
 )
 
 // newProfileCommand manages the profiles that the runtime knows by name.
-func newProfileCommand() *cobra.Command {
+func newProfileCommand(p *paths) *cobra.Command {
 	c := &cobra.Command{Use: "profile", Short: "Install and list profiles", Args: cobra.NoArgs}
 	c.AddCommand(
 		&cobra.Command{
@@ -33,6 +33,7 @@ func newProfileCommand() *cobra.Command {
 		},
 	)
 	addProfileViews(c)
+	c.AddCommand(newGenerateCommand(p))
 	return c
 }
 

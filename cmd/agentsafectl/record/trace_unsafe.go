@@ -1,0 +1,46 @@
+package record
+
+import (
+	"unsafe"
+
+	"golang.org/x/sys/unix"
+)
+
+// syscallInfo is struct ptrace_syscall_info at a seccomp stop. Source: linux/ptrace.h.
+type syscallInfo struct {
+	op      uint8
+	_       [3]uint8
+	_       uint32 // architecture
+	_, _    uint64 // instruction and stack pointers
+	nr      uint64
+	args    [6]uint64
+	message uint32
+	_       uint32
+}
+
+const (
+	ptraceGetSyscallInfo = 0x420e
+	infoSeccomp          = 3
+)
+
+// readSyscallInfo asks for the call that a task stopped at.
+func readSyscallInfo(pid int) (*syscallInfo, error) {
+	var info syscallInfo
+	//nolint:gosec // the kernel writes at most the size that it is given
+	_, _, errno := unix.Syscall6(unix.SYS_PTRACE, ptraceGetSyscallInfo, uintptr(pid), unsafe.Sizeof(info), uintptr(unsafe.Pointer(&info)), 0, 0)
+	if errno != 0 {
+		return nil, errno
+	}
+	return &info, nil
+}
+
+// installFilter puts a seccomp filter on the calling thread.
+func installFilter(program []unix.SockFilter) error {
+	prog := unix.SockFprog{Len: uint16(len(program)), Filter: &program[0]} //nolint:gosec // the compiler bounds it
+	//nolint:gosec // the kernel copies the program
+	_, _, errno := unix.Syscall(unix.SYS_SECCOMP, unix.SECCOMP_SET_MODE_FILTER, 0, uintptr(unsafe.Pointer(&prog)))
+	if errno != 0 {
+		return errno
+	}
+	return nil
+}
