@@ -246,3 +246,28 @@ func TestAttack_MountStormElsewhere(t *testing.T) {
 	close(stop)
 	<-stopped
 }
+
+// TestAttack_CopyUpSymlinks: tmpcopyup reads what the image has at a path, in the runtime.
+func TestAttack_CopyUpSymlinks(t *testing.T) {
+	a := open(t, "none")
+	for name, spoil := range map[string]func(rootfs string){
+		"destination": func(rootfs string) { link(t, filepath.Dir(a.marker), rootfs+"/data") },
+		"upwards":     func(rootfs string) { link(t, strings.Repeat("../", 20)+filepath.Dir(a.marker), rootfs+"/data") },
+		"file": func(rootfs string) {
+			if err := os.Mkdir(rootfs+"/data", 0o755); err != nil {
+				t.Fatal(err)
+			}
+			link(t, a.marker, rootfs+"/data/marker")
+			link(t, filepath.Dir(a.marker), rootfs+"/data/dir")
+		},
+		"device": func(rootfs string) { link(t, "/dev", rootfs+"/data") },
+	} {
+		r := a.run(t, all(harness.Sh("cat /data/marker /data/dir/marker /data/*; exit 0"), func(s *specs.Spec) {
+			s.Mounts = append(s.Mounts, specs.Mount{Destination: "/data", Type: "tmpfs", Source: "tmpfs", Options: []string{"tmpcopyup"}})
+		}), spoil)
+		a.safe(t, r)
+		if name == "file" && r.Exit != 0 {
+			t.Errorf("%s:\n%v", name, r)
+		}
+	}
+}
