@@ -6,6 +6,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"maps"
 	"os"
 	"os/exec"
 	"strconv"
@@ -39,7 +40,7 @@ func describe(c *container.Container) (*stateOutput, error) {
 	s := c.State()
 	out := &stateOutput{
 		OCIVersion: s.OCIVersion, ID: c.ID(), PID: s.InitPID, Status: status, Bundle: s.Bundle, Rootfs: s.Rootfs,
-		Created: s.Created, Annotations: s.Annotations, Owner: c.Owner(),
+		Created: s.Created, Annotations: annotate(s), Owner: c.Owner(),
 	}
 	if status == container.StatusStopped {
 		out.PID = 0
@@ -114,6 +115,19 @@ func (a *app) list(_ context.Context, args []string) error {
 	default:
 		return fmt.Errorf("unknown format %q, want table or json", *format)
 	}
+}
+
+// annotate adds to the spec's annotations under which policy the container runs.
+func annotate(s *container.State) map[string]string {
+	out := maps.Clone(s.Annotations)
+	if out == nil {
+		out = map[string]string{}
+	}
+	out["dev.agentsafe.profile"], out["dev.agentsafe.policy"] = s.Profile, s.PolicyHash
+	if s.Network != "" {
+		out["dev.agentsafe.network"] = string(s.Network)
+	}
+	return out
 }
 
 func (a *app) describeID(rt *container.Runtime, id string) (*stateOutput, error) {

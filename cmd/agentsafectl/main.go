@@ -9,6 +9,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/agentsafe/agentsafe/cmd/agentsafectl/layers"
+	"github.com/agentsafe/agentsafe/cmd/agentsafectl/ps"
 )
 
 // version and commit are set by the linker.
@@ -56,6 +57,7 @@ func newRootCommand() *cobra.Command {
 	flags.StringVar(&p.data, "data-dir", "/var/lib/agentsafe", "directory of caches, images and layers")
 	c.AddCommand(newRunCommand(&p), newAuditCommand(&p), newDoctorCommand(&p), newProfileCommand(&p), newConfigCommand(), newNetworkCommand(&p))
 	c.AddCommand(newRecordChildCommand())
+	c.AddCommand(ps.Command(&p.state))
 	c.AddCommand(layers.Commands(&p.data)...)
 	return c
 }

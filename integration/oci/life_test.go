@@ -51,7 +51,8 @@ func TestLifeCycle(t *testing.T) {
 		if err != nil || string(pid) != strconv.Itoa(created.Pid) {
 			t.Errorf("pid file has %q (%v), state says %d", pid, err, created.Pid)
 		}
-		if created.Bundle != bundle.Dir || created.Rootfs != bundle.Rootfs() || created.Annotations["org.example"] != "kept" {
+		if created.Bundle != bundle.Dir || created.Rootfs != bundle.Rootfs() || created.Annotations["org.example"] != "kept" ||
+			p.Name == "agentsafe" && (created.Annotations["dev.agentsafe.profile"] != "agent" || len(created.Annotations["dev.agentsafe.policy"]) != 64) {
 			t.Errorf("state %+v", created)
 		}
 		d.Must(t, "start", bundle.ID)

@@ -1,0 +1,50 @@
+package ps
+
+import (
+	"bytes"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+)
+
+func TestFind(t *testing.T) {
+	root := t.TempDir()
+	for id, state := range map[string]string{
+		"ours": `{"version":1,"ociVersion":"1.3.0","id":"ours","profile":"lint","policyHash":"0123456789abcdef","network":"none",` +
+			`"created":"2026-01-02T03:04:05Z","cgroup":{"driver":"cgroupfs","paths":{}}}`,
+		"of-runc": `{"id":"of-runc","init_process_pid":1}`,
+		"broken":  `{`,
+	} {
+		if err := os.Mkdir(filepath.Join(root, id), 0o700); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(filepath.Join(root, id, "state.json"), []byte(state), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := os.Mkdir(filepath.Join(root, "empty"), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	all, err := Find([]string{root, root + "/", filepath.Join(root, "none")})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var mine []Entry
+	for _, e := range all { // others may run on this machine
+		if e.Root == root {
+			mine = append(mine, e)
+		}
+	}
+	if len(mine) != 1 || mine[0].ID != "ours" || mine[0].Profile != "lint" || mine[0].Status != "stopped" || mine[0].Network != "none" {
+		t.Fatalf("found %+v", mine)
+	}
+	var b bytes.Buffer
+	if err := Write(&b, mine, mine[0].Created.Add(90*time.Second)); err != nil {
+		t.Fatal(err)
+	}
+	if got := strings.Join(strings.Fields(b.String()), " "); !strings.HasSuffix(got, "ours - lint none stopped 0 1m30s 0123456789ab") {
+		t.Errorf("table: %s", got)
+	}
+}
