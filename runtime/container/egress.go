@@ -26,6 +26,8 @@ const (
 	NetworkLog = "network.jsonl"
 	// NetworkControl is the socket on which a running gateway answers.
 	NetworkControl = "network.sock"
+	// networkProcess names the gateway's process.
+	networkProcess = "network.json"
 )
 
 // dialHost is the value of a profile's network.dialFrom that lets the gateway use the host's network.
@@ -64,7 +66,40 @@ func holdGateway(ns *os.File, own bool, p *profiles.Profile, rules *netns.Rules)
 
 // openGateway starts the egress process and hands the namespace's connections to it. Engines have attached their
 // networks by now. Until the last step the namespace is closed, and an error leaves it so.
-func (c *Container) openGateway() error {
+func (c *Container) openGateway() error { return c.handOver(false) }
+
+// RestartGateway starts a gateway in place of one that has ended, under the same policy. Until it serves the container
+// has no network; changes that were made while it ran are gone with it.
+func (c *Container) RestartGateway() error { return c.handOver(true) }
+
+// Gateway opens the container's egress process; the caller closes the pidfd. The error is ErrNotRunning if there is none
+// of its own.
+func (c *Container) Gateway() (pidfd *os.File, pid int, err error) {
+	var p gatewayRecord
+	if err := loadJSON(c.dir, networkProcess, &p); errors.Is(err, unix.ENOENT) {
+		return nil, 0, ErrNotRunning
+	} else if err != nil {
+		return nil, 0, fmt.Errorf("find gateway of container %q: %w", c.id, err)
+	}
+	fd, err := unix.PidfdOpen(p.PID, 0)
+	if err != nil {
+		return nil, 0, ErrNotRunning
+	}
+	f := os.NewFile(uintptr(fd), "pidfd")
+	if start, _, err := startTime(p.PID); err != nil || start != p.Start {
+		f.Close()
+		return nil, 0, ErrNotRunning
+	}
+	return f, p.PID, nil
+}
+
+// gatewayRecord names a process for good: a pid alone is given again.
+type gatewayRecord struct {
+	PID   int    `json:"pid"`
+	Start uint64 `json:"start"`
+}
+
+func (c *Container) handOver(again bool) error {
 	d, err := c.details()
 	if err != nil {
 		return err
@@ -79,7 +114,7 @@ func (c *Container) openGateway() error {
 	if err != nil {
 		return err
 	}
-	if !c.state.OwnNet {
+	if !c.state.OwnNet && !again {
 		if shared, err := netns.HasGateway(ns, tag); shared || err != nil {
 			return err
 		}

@@ -79,11 +79,23 @@ func (g *gatewayProcess) start() error {
 		return explainGateway(err)
 	}
 	go process.Wait() //nolint:errcheck // a short-lived parent leaves that to init
-	if err := g.admit(process.Pid, parent); err != nil {
-		process.Kill() //nolint:errcheck // gone is what we want
-		return err
+	err = g.admit(process.Pid, parent)
+	if err == nil {
+		err = g.record(process.Pid)
 	}
-	return nil
+	if err != nil {
+		process.Kill() //nolint:errcheck // gone is what we want
+	}
+	return err
+}
+
+// record writes down which process it is.
+func (g *gatewayProcess) record(pid int) error {
+	start, _, err := startTime(pid)
+	if err != nil {
+		return fmt.Errorf("read its start time: %w", err)
+	}
+	return replaceJSON(g.c.dir, networkProcess, &gatewayRecord{PID: pid, Start: start})
 }
 
 func explainGateway(err error) error {

@@ -114,7 +114,7 @@ func (c *Container) CPUTime() (time.Duration, error) {
 // asked for every container, so it looks at fields only.
 func needsSupervisor(p *profiles.Profile) bool {
 	return !p.Unrestricted && (p.Limits.WallClock > 0 || p.Limits.CPUTime > 0 || p.Exec.WallClock > 0 || transacts(p) ||
-		p.Evidence.Mode == "on")
+		p.Evidence.Mode == "on" || p.Network.Mode == profiles.NetworkGateway)
 }
 
 // execWallClock is the time limit of an exec: the caller's or the profile's, whichever is shorter; 0 is none.

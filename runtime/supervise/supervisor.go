@@ -12,6 +12,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/agentsafe/agentsafe/netns"
 	"github.com/agentsafe/agentsafe/profiles"
 	"github.com/agentsafe/agentsafe/runtime/audit"
 	"github.com/agentsafe/agentsafe/runtime/container"
@@ -208,6 +209,9 @@ func (s *Supervisor) Begin() error {
 	}
 	if s.limits.CPUTime > 0 {
 		s.group.Go(s.watchCPU)
+	}
+	if s.c.State().Network == netns.ModeGateway {
+		s.group.Go(s.keepGateway)
 	}
 	return nil
 }
