@@ -24,7 +24,7 @@ BENCHARGS ?=
 TESTFLAGS ?= -count=1 -p 2 -timeout 25m
 UNIT = $$($(GO) list ./... | grep -v '/integration/')
 
-.PHONY: build install uninstall deps test test-unit test-integration test-long lint fmt bench demo fuzz clean vet $(PROGRAMS)
+.PHONY: build install uninstall deps test test-unit test-integration test-long lint fmt bench bench-layers demo fuzz clean vet $(PROGRAMS)
 
 ## build: the programs, into bin/
 build: $(PROGRAMS)
@@ -91,6 +91,10 @@ bench: deps build
 	@mkdir -p $(BIN)/.test
 	@$(GO) build -o $(BIN)/.test/bench ./integration/bench
 	@$(BIN)/.test/bench -runtime $(CURDIR)/$(BIN)/agentsafe $(BENCHARGS)
+
+## bench-layers: diff, commit, undo and promotion on growing trees, beside git stash and a full copy
+bench-layers:
+	@AGENTSAFE_BENCH_LAYERS="$${AGENTSAFE_BENCH_LAYERS:-1000 10000 100000}" $(GO) test -count=1 -timeout 30m -run TestBenchLayers ./fs/layer
 
 ## demo: a real agent task, without an engine
 demo: deps build

@@ -16,6 +16,7 @@ import (
 
 	"github.com/agentsafe/agentsafe/cmd/agentsafectl/task"
 	"github.com/agentsafe/agentsafe/fs/image"
+	"github.com/agentsafe/agentsafe/fs/layer"
 	"github.com/agentsafe/agentsafe/runtime/container"
 )
 
@@ -50,6 +51,9 @@ func (o *operation) sweep(ctx context.Context) error {
 	err := sweep(ctx, o.flags.paths.runs, o.deleteOwned)
 	if err != nil {
 		return err
+	}
+	if _, err := layer.Expire(filepath.Join(o.flags.paths.data, layersName), layer.DefaultExpiry); err != nil {
+		o.note(fmt.Sprintf("layers of containers that are gone: %v", err))
 	}
 	return sweep(ctx, filepath.Join(o.flags.paths.data, uppersName), func(context.Context, string, string) error { return nil })
 }

@@ -72,7 +72,7 @@ func (p *Process) Wait() (int, error) {
 		p.exited(p.child.PID, status)
 	}
 	if p.of != nil {
-		if err := p.of.FinishExec(p.child.PID, &status); err != nil {
+		if _, err := p.of.FinishExec(p.child.PID, &status); err != nil {
 			p.of.rt.opts.Warn(fmt.Sprintf("commit transaction in container %q: %v", p.of.id, err))
 		}
 	}

@@ -249,20 +249,20 @@ func mountNamespace(pid int) string {
 }
 
 // FinishExec decides on the transaction of an exec that has ended, by the number of its first process: its layer is
-// committed, discarded or kept as a conflict. status is nil where nobody knows it. An exec without a transaction is no
-// error, nor is one that was decided on already.
-func (c *Container) FinishExec(pid int, status *int) error {
+// committed, discarded or kept as a conflict. status is nil where nobody knows it. It returns what became of it; nil for
+// an exec without a transaction, and for one that was decided on already.
+func (c *Container) FinishExec(pid int, status *int) (*layer.Transaction, error) {
 	if c.state.Layers == "" {
-		return nil
+		return nil, nil //nolint:nilnil // no transaction
 	}
 	c.finishing.Lock()
 	defer c.finishing.Unlock()
 	l, err := layer.Open(c.state.Layers, c.id)
 	if errors.Is(err, layer.ErrNotExist) {
-		return nil
+		return nil, nil //nolint:nilnil // likewise
 	}
 	if err != nil {
-		return err
+		return nil, err
 	}
 	defer l.Close()
 	for i := range l.Transactions {
@@ -272,12 +272,16 @@ func (c *Container) FinishExec(pid int, status *int) error {
 		}
 		if c.background() == backgroundKill {
 			if err := c.killLeft(tx.MountNS); err != nil {
-				return err
+				return nil, err
 			}
 		}
-		return l.Finish(tx.N, status)
+		if err := l.Finish(tx.N, status); err != nil {
+			return nil, err
+		}
+		done := *tx
+		return &done, nil
 	}
-	return nil
+	return nil, nil //nolint:nilnil // likewise
 }
 
 const backgroundKill = "kill"
