@@ -423,3 +423,20 @@ func TestMountAttached(t *testing.T) {
 		t.Errorf("%+v", tx)
 	}
 }
+
+func TestLogIsBounded(t *testing.T) {
+	l := &Layers{State: &State{}}
+	for n := 1; n <= 3*maxLog; n++ {
+		l.forget()
+		l.Transactions = append(l.Transactions, Transaction{N: n, Status: StatusCommitted, Changes: map[bool]int{true: 1}[n%100 == 0]})
+	}
+	kept := 0
+	for _, tx := range l.Transactions {
+		if tx.Changes > 0 {
+			kept++
+		}
+	}
+	if len(l.Transactions) != maxLog || kept != 3*maxLog/100 || l.Transactions[maxLog-1].N != 3*maxLog {
+		t.Errorf("%d transactions are kept, %d of those with changes", len(l.Transactions), kept)
+	}
+}

@@ -29,11 +29,27 @@ func (l *Layers) Begin(command []string, rule string) (*Transaction, error) {
 	if err := l.makeTx(&tx); err != nil {
 		return nil, err
 	}
+	l.forget()
 	l.Transactions = append(l.Transactions, tx)
 	if err := l.save(); err != nil {
 		return nil, err
 	}
 	return &l.Transactions[len(l.Transactions)-1], nil
+}
+
+// maxLog bounds the log: a health check is an exec every few seconds.
+const maxLog = 1000
+
+// forget drops the oldest transactions that changed nothing, when there are more than maxLog in all.
+func (l *Layers) forget() {
+	over := len(l.Transactions) - maxLog + 1
+	l.Transactions = slices.DeleteFunc(l.Transactions, func(tx Transaction) bool {
+		if over <= 0 || tx.Changes > 0 || tx.Status != StatusCommitted {
+			return false
+		}
+		over--
+		return true
+	})
 }
 
 func (l *Layers) makeTx(tx *Transaction) error {
