@@ -1,0 +1,116 @@
+package main
+
+import (
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+// toolchain is a real job of a toolchain of this host, in a folder of its own.
+type toolchain struct {
+	// tools have to be installed in what a task sees of the host.
+	tools   []string
+	files   map[string]string
+	profile string
+	job     string
+	want    string
+	// refused is what the profile must not let pass.
+	refused string
+	// long jobs run with AGENTSAFE_TEST_LONG alone: this one compiles Go's standard library.
+	long bool
+}
+
+// debugProfile is lint with a debugger.
+const debugProfile = "apiVersion: agentsafe.dev/v1\nkind: Profile\nmetadata: {name: debugger}\nextends: offline\nsyscalls: {packs: [debug]}\n"
+
+func toolchains() map[string]toolchain {
+	const network = "python3 -c 'import socket; socket.create_connection((\"1.1.1.1\", 53), 2)'"
+	return map[string]toolchain{
+		"make and gcc": {
+			tools: []string{"make", "gcc"}, profile: "offline", want: "42\n", refused: network,
+			files: map[string]string{"app.c": "#include <stdio.h>\nint main(void){puts(\"42\");return 0;}\n", "Makefile": "app: app.c\n\t@gcc -O2 -pipe -o $@ $<\n"},
+			job:   "make -s app && ./app",
+		},
+		"go build and test": {
+			long: true, tools: []string{"go"}, profile: "offline", want: "PASS\n", refused: network,
+			files: map[string]string{
+				"go.mod": "module shop\n\ngo 1.21\n", "shop.go": "package shop\n\nfunc Two() int { return 2 }\n",
+				"shop_test.go": "package shop\n\nimport (\"net\"; \"testing\")\n\nfunc TestTwo(t *testing.T) {\n\tif Two() != 2 { t.Fatal() }\n\tl, err := net.Listen(\"tcp\", \"127.0.0.1:0\")\n\tif err != nil { t.Fatal(err) }\n\tl.Close()\n}\n",
+			},
+			job: "GOFLAGS=-mod=mod GOTOOLCHAIN=local go vet ./... && GOTOOLCHAIN=local go test -c -o t . && ./t",
+		},
+		"python": {
+			tools: []string{"/usr/bin/python3"}, profile: "lint", want: "6\n", refused: "touch here",
+			files: map[string]string{"a.py": "import multiprocessing, sqlite3, ssl, subprocess\ndef f(x): return x + 1\nif __name__ == '__main__':\n    with multiprocessing.Pool(2) as p: print(sum(p.map(f, [0, 1, 2])))\n"},
+			job:   "/usr/bin/python3 -B a.py",
+		},
+		"node": {
+			tools: []string{"/usr/bin/node"}, profile: "offline", want: "served\n", refused: network,
+			files: map[string]string{"a.js": "const http = require('http'), fs = require('fs');\nconst s = http.createServer((q, r) => r.end('served')).listen(0, '127.0.0.1', () =>\n  http.get({port: s.address().port, host: '127.0.0.1'}, r => { r.on('data', d => { fs.writeFileSync('out', d); console.log(String(d)); s.close(); }); }));\n"},
+			job:   "/usr/bin/node a.js",
+		},
+		"gdb under the pack debug": {
+			tools: []string{"gdb", "gcc"}, profile: "./debugger.yaml", want: "= 7\n", refused: network,
+			files: map[string]string{"a.c": "int seven(void){return 7;}\nint main(void){return seven()-7;}\n", "debugger.yaml": debugProfile},
+			job:   "gcc -g -o a a.c && gdb -q -batch -ex 'break seven' -ex run -ex finish ./a 2>&1 | grep -o '= 7$'",
+		},
+		"java": {
+			tools: []string{"java", "javac"}, profile: "offline", want: "hello\n", refused: network,
+			files: map[string]string{"A.java": "public class A { public static void main(String[] a) throws Exception { Thread t = new Thread(() -> System.out.println(\"hello\")); t.start(); t.join(); } }\n"},
+			job:   "javac -J-Xmx256m A.java && java -Xmx128m A",
+		},
+		"git": {
+			tools: []string{"git"}, profile: "offline", want: "1 file changed, 1 insertion(+)\n", refused: network,
+			files: map[string]string{"a": "x\n"},
+			job:   "git init -q . && git add a && git -c user.name=n -c user.email=e commit -qm m && git show --shortstat --format= | sed 's/^ //'",
+		},
+	}
+}
+
+// Each toolchain does its real work under the profile that is meant for it, and not what that refuses.
+func TestToolchains(t *testing.T) {
+	for name, c := range toolchains() {
+		t.Run(name, func(t *testing.T) {
+			if c.long && os.Getenv("AGENTSAFE_TEST_LONG") == "" {
+				t.Skip("probe AGENTSAFE_TEST_LONG: not set")
+			}
+			for _, tool := range c.tools {
+				if path, err := exec.LookPath(tool); err != nil || !strings.HasPrefix(path, "/usr/") {
+					t.Skipf("probe toolchain: %s is not below /usr: %v", tool, err)
+				}
+			}
+			b := newBench(t)
+			if err := os.Chmod(b.workspace, 0o777); err != nil {
+				t.Fatal(err)
+			}
+			for file, text := range c.files {
+				if err := os.WriteFile(filepath.Join(b.workspace, file), []byte(text), 0o644); err != nil {
+					t.Fatal(err)
+				}
+			}
+			if out, err := b.in("run", "-q", "--profile", c.profile, "--", "sh", "-ec", c.job); err != nil || !strings.HasSuffix(out, c.want) {
+				t.Errorf("the job: %v\n%s", err, out)
+			}
+			if out, err := b.in("run", "-q", "--profile", c.profile, "--", "sh", "-ec", c.refused); err == nil {
+				t.Errorf("%s passed\n%s", c.refused, out)
+			}
+		})
+	}
+}
+
+// A debugger needs its pack.
+func TestAttack_DebuggerWithoutPack(t *testing.T) {
+	if _, err := exec.LookPath("gdb"); err != nil {
+		t.Skipf("probe toolchain: %v", err)
+	}
+	b := newBench(t)
+	out, err := b.in("run", "-q", "--profile", "agent", "--", "gdb", "-q", "-batch", "-ex", "run", "-ex", "info registers", "/bin/true")
+	if err == nil && strings.Contains(out, "rip") {
+		t.Errorf("gdb traced a process without the pack debug:\n%s", out)
+	}
+	if !strings.Contains(strings.ToLower(out), "operation not permitted") {
+		t.Errorf("gdb does not say why: %v\n%s", err, out)
+	}
+}
