@@ -84,7 +84,8 @@ func (d *Daemon) Stop() error {
 	}
 }
 
-// Docker is a Docker engine on a private socket that knows the runtimes runc and agentsafe.
+// Docker is a Docker engine on a private socket that knows the runtimes runc, agentsafe and agentsafe-none, which is
+// agentsafe under the profile none.
 type Docker struct {
 	Box  *Box
 	host string
@@ -105,7 +106,10 @@ func (b *Box) StartDocker() (*Docker, error) {
 	}
 	config := filepath.Join(b.Dir, "daemon.json")
 	data, err := json.Marshal(map[string]any{
-		"runtimes":         map[string]any{"agentsafe": map[string]any{"path": runtime}},
+		"runtimes": map[string]any{
+			"agentsafe":      map[string]any{"path": runtime},
+			"agentsafe-none": map[string]any{"path": runtime, "runtimeArgs": []string{"--profile", "none"}},
+		},
 		"storage-driver":   "overlay2",
 		"cgroup-parent":    b.CgroupParent(),
 		"exec-opts":        []string{"native.cgroupdriver=cgroupfs"},
