@@ -58,3 +58,16 @@ func TestDocs_Evidence(t *testing.T) {
 		t.Errorf("only %d commands", len(commands))
 	}
 }
+
+// TestDocs_MCP runs the commands of docs/MCP.md.
+func TestDocs_MCP(t *testing.T) {
+	b := newBench(t)
+	bin := filepath.Dir(b.wrapper())
+	for _, line := range docCommands(t, "../../docs/MCP.md") {
+		cmd := exec.CommandContext(t.Context(), "sh", "-c", line)
+		cmd.Dir, cmd.Env = b.workspace, append(os.Environ(), "PATH="+bin+":"+os.Getenv("PATH"))
+		if out, err := cmd.CombinedOutput(); err != nil {
+			t.Errorf("%s: %v\n%s", line, err, out)
+		}
+	}
+}

@@ -76,24 +76,36 @@ func (o *operation) deleteOwned(ctx context.Context, id, path string) error {
 	return o.runtime.Delete(ctx, id, true)
 }
 
-// run makes the container, runs it to its end and removes everything.
-func (o *operation) run(ctx context.Context) (err error) {
+// claim takes the id and makes what the container stands on; release removes it.
+func (o *operation) claim(ctx context.Context) (release func() error, err error) {
 	if err := container.ValidateID(o.request.ID); err != nil {
-		return err
+		return nil, err
 	}
 	if o.dir, err = claimRunDir(o.flags.paths.runs, o.request.ID); err != nil {
 		if errors.Is(err, fs.ErrExist) {
-			return fmt.Errorf("--id %s: a run of this name is going on", o.request.ID)
+			return nil, fmt.Errorf("--id %s: a run of this name is going on", o.request.ID)
 		}
-		return err
+		return nil, err
 	}
-	defer func() { err = errors.Join(err, o.dir.remove()) }()
 	if err := o.prepare(ctx); err != nil {
+		return nil, errors.Join(err, o.dir.remove())
+	}
+	return func() error {
+		var err error
+		if o.upper != nil {
+			err = o.removeUpper()
+		}
+		return errors.Join(err, o.dir.remove())
+	}, nil
+}
+
+// run makes the container, runs it to its end and removes everything.
+func (o *operation) run(ctx context.Context) (err error) {
+	release, err := o.claim(ctx)
+	if err != nil {
 		return err
 	}
-	if o.upper != nil {
-		defer func() { err = errors.Join(err, o.removeUpper()) }()
-	}
+	defer func() { err = errors.Join(err, release()) }()
 	var captured *[2]capture
 	if o.flags.json {
 		captured = new([2]capture)

@@ -81,6 +81,11 @@ if it does not exist.`,
 
 // run is the whole command.
 func (f *runFlags) run(ctx context.Context, command []string) error {
+	return f.open(ctx, command, func(ctx context.Context, o *operation) error { return o.run(ctx) })
+}
+
+// open opens what an operation works on, and calls then with it.
+func (f *runFlags) open(ctx context.Context, command []string, then func(context.Context, *operation) error) error {
 	if os.Geteuid() != 0 {
 		return errors.New("run needs root for now, to set up mounts and cgroups; the task itself runs as the owner of its folder (try: sudo agentsafectl run ...)")
 	}
@@ -114,7 +119,7 @@ func (f *runFlags) run(ctx context.Context, command []string) error {
 	if err := o.sweep(ctx); err != nil {
 		return err
 	}
-	return o.run(ctx)
+	return then(ctx, o)
 }
 
 // request turns flags into what the planner reads.

@@ -230,6 +230,15 @@ func (c *Container) execBranch(o *ExecOptions, d *Detail) (*cgroup.Branch, error
 	return g.NewBranch("exec-" + strconv.FormatInt(time.Now().UnixNano(), 36) + "-" + strconv.Itoa(os.Getpid()))
 }
 
+// Kill ends the process with all its descendants if it has a time limit of its own, which makes them known; without one,
+// the process alone.
+func (p *Process) Kill(ctx context.Context) error {
+	if p.cgroup != nil {
+		return p.cgroup.Kill(ctx)
+	}
+	return p.Signal(unix.SIGKILL)
+}
+
 // superviseExec reports a process that has joined.
 func (c *Container) superviseExec(p *Process, o *ExecOptions) error {
 	s, err := c.Supervisor()

@@ -92,12 +92,13 @@ func (s *Supervisor) expireExec(r *running) {
 	}
 	for until := time.Now().Add(Grace); time.Now().Before(until); time.Sleep(20 * time.Millisecond) {
 		if pids, err := r.branch.PIDs(); err == nil && len(pids) == 0 {
-			return
+			break
 		}
 	}
 	if err := r.branch.Kill(context.Background()); err != nil {
 		s.o.Warn(fmt.Sprintf("end exec %s: %v", r.ID, err))
 	}
+	r.branch.Remove() //nolint:errcheck // the container's end takes it along
 }
 
 // reportTimeout is how long the report of a parent is waited for once its child has ended.
