@@ -24,7 +24,7 @@ BENCHARGS ?=
 TESTFLAGS ?= -count=1 -p 2 -timeout 25m
 UNIT = $$($(GO) list ./... | grep -v '/integration/')
 
-.PHONY: build install uninstall deps test test-unit test-integration test-long lint fmt bench bench-layers demo fuzz clean vet $(PROGRAMS)
+.PHONY: build install uninstall deps test test-unit test-integration test-long lint fmt bench bench-layers bench-network demo fuzz clean vet $(PROGRAMS)
 
 ## build: the programs, into bin/
 build: $(PROGRAMS)
@@ -95,6 +95,10 @@ bench: deps build
 ## bench-layers: diff, commit, undo and promotion on growing trees, beside git stash and a full copy
 bench-layers:
 	@AGENTSAFE_BENCH_LAYERS="$${AGENTSAFE_BENCH_LAYERS:-1000 10000 100000}" $(GO) test -count=1 -timeout 30m -run TestBenchLayers ./fs/layer
+
+## bench-network: the gateway against direct connections, by turns
+bench-network: deps build
+	AGENTSAFE_BENCH_NETWORK=1 $(GO) test -count=1 -run '^TestCost$$' -v ./integration/network
 
 ## demo: a real agent task, without an engine
 demo: deps build

@@ -142,9 +142,8 @@ func (g *Gateway) serveSSH(ctx context.Context, s *session, dst netip.AddrPort) 
 
 // join dials and relays; head, if it is not nil, checks what the client says first while the server may already speak.
 func (g *Gateway) join(ctx context.Context, s *session, dst netip.AddrPort, head func(*net.TCPConn) ([]byte, error)) {
-	first := g.dialAhead(ctx, s, dst)
 	d := g.judge(s, dst, s.proto)
-	upstream, err := first.wait()
+	upstream, err := g.dialSession(ctx, s, dst)
 	if err != nil {
 		g.refuseOpen(s, nil, unreachable(err))
 		return
@@ -208,19 +207,22 @@ func (g *Gateway) dialAhead(ctx context.Context, s *session, dst netip.AddrPort)
 	d := &dialling{cancel: cancel, done: make(chan struct{})}
 	go func() {
 		defer close(d.done)
-		if s.name != "" {
-			d.conn, d.err = g.dialName(ctx, s.name, dst.Port())
-			return
-		}
-		ctx, cancel := context.WithTimeout(ctx, g.config.Timeouts.Connect)
-		defer cancel()
-		if g.isHost(dst.Addr()) {
-			d.err = &refusedError{hostAddress(dst.Addr())}
-			return
-		}
-		d.conn, d.err = g.connect(ctx, dst)
+		d.conn, d.err = g.dialSession(ctx, s, dst)
 	}()
 	return d
+}
+
+// dialSession connects to where a session goes.
+func (g *Gateway) dialSession(ctx context.Context, s *session, dst netip.AddrPort) (*net.TCPConn, error) {
+	if s.name != "" {
+		return g.dialName(ctx, s.name, dst.Port())
+	}
+	if g.isHost(dst.Addr()) {
+		return nil, &refusedError{hostAddress(dst.Addr())}
+	}
+	ctx, cancel := context.WithTimeout(ctx, g.config.Timeouts.Connect)
+	defer cancel()
+	return g.connect(ctx, dst)
 }
 
 func (d *dialling) wait() (*net.TCPConn, error) {
