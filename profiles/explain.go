@@ -163,8 +163,10 @@ func ExplainPath(p *Profile, file string) []Answer {
 			out = append(out, a)
 			continue
 		}
-		out = append(out, Answer{VerdictRefused, "filesystem." + set.field, set.field + ": EACCES, no entry covers it",
-			"filesystem: {" + set.key + ": [..., " + path.Dir(file) + "]}"})
+		out = append(out, Answer{
+			VerdictRefused, "filesystem." + set.field, set.field + ": EACCES, no entry covers it",
+			"filesystem: {" + set.key + ": [..., " + path.Dir(file) + "]}",
+		})
 	}
 	return out
 }
@@ -187,8 +189,10 @@ func ExplainEnv(p *Profile, name string) Answer {
 	case len(e.Allow) > 0 && !matchAny(e.Allow, name):
 		return Answer{VerdictRemoved, "environment.allow", "no entry matches it", "environment: {allow: [..., " + name + "]}"}
 	case matchAny(secretVariables(), name) && !p.Trust.Secrets && !slices.Contains(p.Trust.Waive, "env:"+name):
-		return Answer{VerdictRefused, "trust.secrets", "a container that has it is not created: its name is that of a secret",
-			"trust: {waive: [\"env:" + name + "\"]}, or network.credentials"}
+		return Answer{
+			VerdictRefused, "trust.secrets", "a container that has it is not created: its name is that of a secret",
+			"trust: {waive: [\"env:" + name + "\"]}, or network.credentials",
+		}
 	}
 	return Answer{Verdict: VerdictAllowed, Rule: "environment"}
 }
@@ -202,8 +206,10 @@ func ExplainHost(p *Profile, host string) Answer {
 	case NetworkHost:
 		return Answer{Verdict: VerdictAllowed, Rule: "network.mode host", Why: "if the spec asks for the host's network; else as with engine"}
 	case NetworkEngine:
-		return Answer{VerdictDepends, "network.mode engine",
-			"public addresses are reachable as the engine's network allows; private ones only in network.allowPrivate, metadata never", "network: {allowPrivate: [...]}"}
+		return Answer{
+			VerdictDepends, "network.mode engine",
+			"public addresses are reachable as the engine's network allows; private ones only in network.allowPrivate, metadata never", "network: {allowPrivate: [...]}",
+		}
 	case NetworkGateway:
 		return explainGateway(p, host)
 	case NetworkNone:

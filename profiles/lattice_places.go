@@ -30,20 +30,7 @@ func workspaceDimensions() []dimension {
 			func(p *Profile) *WorkspaceMode { return &of(p).Mode }),
 		{
 			name: "filesystem.workspace.paths", within: covers,
-			meet: func(a, b, out *Profile) {
-				var all []string
-				for _, p := range []*Profile{a, b} {
-					if direct(p) {
-						continue
-					}
-					if len(of(p).Paths) == 0 {
-						of(out).Paths = nil
-						return
-					}
-					all = append(all, of(p).Paths...)
-				}
-				of(out).Paths = words[string]().canonical(all)
-			},
+			meet: meetWorkspaces,
 		},
 		{
 			name:   "filesystem.workspace.background",
@@ -68,6 +55,23 @@ func workspaceDimensions() []dimension {
 		},
 		bound("filesystem.workspace.quota", func(p *Profile) *int64 { return &of(p).QuotaBytes }),
 	}
+}
+
+// meetWorkspaces keeps the mounts of both: each is tighter for what it names.
+func meetWorkspaces(a, b, out *Profile) {
+	var all []string
+	for _, p := range []*Profile{a, b} {
+		w := &p.Filesystem.Workspace
+		if w.mode() == WorkspaceDirect {
+			continue
+		}
+		if len(w.Paths) == 0 {
+			out.Filesystem.Workspace.Paths = nil
+			return
+		}
+		all = append(all, w.Paths...)
+	}
+	out.Filesystem.Workspace.Paths = words[string]().canonical(all)
 }
 
 // networkDimensions: what the modes don't spell out they have wholly or not at all, so that a rule of the gateway can

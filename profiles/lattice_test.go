@@ -72,6 +72,7 @@ func randomProfile(r *rand.Rand) *Profile {
 		n.RuleSets, n.Deny, n.Addresses = some(r, "python", "go"), some(r, "upload.pypi.org"), some(r, private...)
 		n.DialFrom = one(r, "", "container", "host")
 		n.Credentials = some(r, Credential{Name: "a", File: "/k", Destination: "d:443", Present: "bearer"}, Credential{Name: "b", File: "/k", Destination: "d:443", Present: "bearer"})
+	case NetworkNone, NetworkHost:
 	}
 	return p
 }

@@ -104,7 +104,9 @@ func requestKeys() []requestKey {
 			return oneOf("evidence", v, "on")
 		}},
 		// For the evidence alone: they change nothing.
-		{"owner", remark}, {"task", remark}, {"traceparent", remark},
+		{"owner", remark},
+		{"task", remark},
+		{"traceparent", remark},
 	}
 }
 

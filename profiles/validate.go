@@ -138,8 +138,12 @@ func (p *Profile) validateNetwork() error {
 			field string
 			n     int
 		}{
-			{"allow", len(n.Allow)}, {"deny", len(n.Deny)}, {"ruleSets", len(n.RuleSets)}, {"addresses", len(n.Addresses)},
-			{"dialFrom", len(n.DialFrom)}, {"credentials", len(n.Credentials)},
+			{"allow", len(n.Allow)},
+			{"deny", len(n.Deny)},
+			{"ruleSets", len(n.RuleSets)},
+			{"addresses", len(n.Addresses)},
+			{"dialFrom", len(n.DialFrom)},
+			{"credentials", len(n.Credentials)},
 		} {
 			if f.n > 0 {
 				return fmt.Errorf("network.%s: means nothing without the mode %s", f.field, NetworkGateway)
@@ -243,9 +247,15 @@ func (p *Profile) validateLimits() error {
 		field string
 		value int64
 	}{
-		{"memory", l.MemoryBytes}, {"pids", l.PIDs}, {"wallClock", int64(l.WallClock)}, {"cpuTime", int64(l.CPUTime)},
-		{"outputBytes", l.OutputBytes}, {"openFiles", l.OpenFiles}, {"egressBytes", l.EgressBytes},
-		{"layerBytes", l.LayerBytes}, {"layerInodes", l.LayerInodes},
+		{"memory", l.MemoryBytes},
+		{"pids", l.PIDs},
+		{"wallClock", int64(l.WallClock)},
+		{"cpuTime", int64(l.CPUTime)},
+		{"outputBytes", l.OutputBytes},
+		{"openFiles", l.OpenFiles},
+		{"egressBytes", l.EgressBytes},
+		{"layerBytes", l.LayerBytes},
+		{"layerInodes", l.LayerInodes},
 	} {
 		if n.value < 0 {
 			return fmt.Errorf("limits.%s: is negative", n.field)

@@ -169,6 +169,6 @@ func TestRequests(t *testing.T) {
 		wantRefusal(t, run(t, "lint", annotated("agentsafe.dev/profile", "agent")), "it grants more than the profile \"lint\"", "filesystem.write")
 	})
 	t.Run("unknown", func(t *testing.T) {
-		wantRefusal(t, run(t, "", annotated("agentsafe.dev/netwrok", "none")), "annotation agentsafe.dev/netwrok: not a key")
+		wantRefusal(t, run(t, "", annotated("agentsafe.dev/netz", "none")), "annotation agentsafe.dev/netz: not a key")
 	})
 }

@@ -38,11 +38,21 @@ func TestMatrix(t *testing.T) {
 	}
 	m := Matrix(all)
 	for _, c := range [][3]string{
-		{"network", "agent", "public addresses"}, {"network", "offline", "none"}, {"network", "test", "packages only"}, {"network", "research", "*:443 *:80"},
-		{"workspace", "lint", "read-only"}, {"workspace", "build", "writes go to a layer"}, {"workspace", "none", "as the engine says"},
-		{"secrets", "agent", "noted"}, {"secrets", "build", "refused"}, {"secrets", "publish", "allowed"},
-		{"packages", "lint", "none"}, {"packages", "test", "crates go gradle maven npm and 4 more"}, {"system calls", "codex", "built-in list +browser"},
-		{"who authorises", "build", "whoever promotes a layer"}, {"Rule of Two", "agent", "all three: noted, not refused"},
+		{"network", "agent", "public addresses"},
+		{"network", "offline", "none"},
+		{"network", "test", "packages only"},
+		{"network", "research", "*:443 *:80"},
+		{"workspace", "lint", "read-only"},
+		{"workspace", "build", "writes go to a layer"},
+		{"workspace", "none", "as the engine says"},
+		{"secrets", "agent", "noted"},
+		{"secrets", "build", "refused"},
+		{"secrets", "publish", "allowed"},
+		{"packages", "lint", "none"},
+		{"packages", "test", "crates go gradle maven npm and 4 more"},
+		{"system calls", "codex", "built-in list +browser"},
+		{"who authorises", "build", "whoever promotes a layer"},
+		{"Rule of Two", "agent", "all three: noted, not refused"},
 	} {
 		if got := cell(t, m, c[0], c[1]); got != c[2] {
 			t.Errorf("%s of %s: %q, want %q", c[0], c[1], got, c[2])

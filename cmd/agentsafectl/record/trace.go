@@ -120,8 +120,7 @@ func (r *recorder) loop(first int) (int, error) {
 			return status, fmt.Errorf("wait for the run: %w", err)
 		}
 		if ws.Exited() || ws.Signaled() {
-			const kib = 1024
-			r.seen.MaxRSSBytes = max(r.seen.MaxRSSBytes, usage.Maxrss*kib)
+			r.ended(&usage)
 			delete(live, pid)
 			if pid == first {
 				status = exitStatus(ws)
@@ -132,12 +131,8 @@ func (r *recorder) loop(first int) (int, error) {
 		switch cause := ws.TrapCause(); {
 		case !live[pid]:
 			// The stop that every traced task begins with.
-			live[pid] = true
-			r.seen.Processes = max(r.seen.Processes, len(live))
-			if pid == first {
-				if err := unix.PtraceSetOptions(pid, traceOptions); err != nil {
-					return status, fmt.Errorf("trace the run: %w", err)
-				}
+			if err := r.begin(pid, pid == first, live); err != nil {
+				return status, err
 			}
 		case ws.StopSignal() == unix.SIGTRAP && cause == unix.PTRACE_EVENT_SECCOMP:
 			r.stopped(pid, list)
@@ -152,6 +147,24 @@ func (r *recorder) loop(first int) (int, error) {
 			return status, fmt.Errorf("continue the run: %w", err)
 		}
 	}
+}
+
+// begin takes a task in.
+func (r *recorder) begin(pid int, first bool, live map[int]bool) error {
+	live[pid] = true
+	r.seen.Processes = max(r.seen.Processes, len(live))
+	if !first {
+		return nil
+	}
+	if err := unix.PtraceSetOptions(pid, traceOptions); err != nil {
+		return fmt.Errorf("trace the run: %w", err)
+	}
+	return nil
+}
+
+func (r *recorder) ended(usage *unix.Rusage) {
+	const kib = 1024
+	r.seen.MaxRSSBytes = max(r.seen.MaxRSSBytes, usage.Maxrss*kib)
 }
 
 func exitStatus(ws unix.WaitStatus) int {
