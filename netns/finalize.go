@@ -60,7 +60,7 @@ func finalize(ns *os.File, nameservers []netip.Addr) error {
 	b := newBatch(2 << 10)
 	sets := attachedSets(a)
 	for i := range sets {
-		sets[i].encodeElements(b)
+		sets[i].encodeElements(b, true)
 	}
 	err = nft.transact(b.close(), func() []string { return b.steps })
 	if errors.Is(err, unix.ENOENT) {
