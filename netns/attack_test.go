@@ -52,7 +52,7 @@ func forgeInbound(task *space, victim netip.AddrPort) (forged, reply error) {
 	must(task.tb, unix.SetsockoptInt(forger, unix.IPPROTO_IPV6, unix.IPV6_FREEBIND, 1))
 	must(task.tb, unix.Bind(forger, sockaddr(victim)))
 	forged = unix.Sendto(forger, []byte("forged"), 0, sockaddr(own))
-	tv := unix.NsecToTimeval(int64(patience))
+	tv := unix.NsecToTimeval(int64(patience()))
 	must(task.tb, unix.SetsockoptTimeval(mine, unix.SOL_SOCKET, unix.SO_RCVTIMEO, &tv))
 	buf := make([]byte, 64)
 	if forged == nil {

@@ -397,7 +397,7 @@ func TestInboundLinkLocal(t *testing.T) {
 			return err
 		})
 		fd := from.socket(unix.AF_INET6, unix.SOCK_STREAM, 0)
-		tv := unix.NsecToTimeval(int64(patience))
+		tv := unix.NsecToTimeval(int64(patience()))
 		must(t, unix.SetsockoptTimeval(fd, unix.SOL_SOCKET, unix.SO_SNDTIMEO, &tv))
 		return unix.Connect(fd, &unix.SockaddrInet6{Port: 8080, Addr: netip.MustParseAddr(addr).As16(), ZoneId: uint32(link.Index)})
 	}

@@ -7,6 +7,7 @@ import (
 	"os"
 	"os/exec"
 	"runtime"
+	"strconv"
 	"strings"
 	"syscall"
 	"testing"
@@ -49,7 +50,7 @@ func reexec(t *testing.T, attr *syscall.SysProcAttr) bool {
 	if os.Geteuid() != 0 {
 		t.Skip("probe euid: network namespaces need root")
 	}
-	cmd := exec.CommandContext(t.Context(), os.Args[0], "-test.run", "^"+t.Name()+"$", "-test.v", "-test.timeout", "60s")
+	cmd := exec.CommandContext(t.Context(), os.Args[0], "-test.run", "^"+t.Name()+"$", "-test.v", "-test.timeout", slowly(time.Minute).String())
 	cmd.Env = append(os.Environ(), childEnv+"="+t.Name())
 	cmd.SysProcAttr = attr
 	out, err := cmd.CombinedOutput()
@@ -220,13 +221,22 @@ func must(tb testing.TB, err error) {
 	}
 }
 
-const (
-	answered = unix.Errno(0)
-	// patience is longer than any answer takes and bounds what hangs.
-	patience = 600 * time.Millisecond
-	// atOnce is how long a refusal may take.
-	atOnce = 200 * time.Millisecond
-)
+const answered = unix.Errno(0)
+
+// patience is longer than any answer takes and bounds what hangs.
+func patience() time.Duration { return slowly(600 * time.Millisecond) }
+
+// atOnce is how long a refusal may take.
+func atOnce() time.Duration { return slowly(200 * time.Millisecond) }
+
+// slowly stretches a limit for an emulated machine, which says how slow it is
+// in AGENTSAFE_TEST_SLOW.
+func slowly(d time.Duration) time.Duration {
+	if n, err := strconv.Atoi(os.Getenv("AGENTSAFE_TEST_SLOW")); err == nil && n > 1 {
+		return d * time.Duration(n)
+	}
+	return d
+}
 
 // call connects to an endpoint and waits for its answer. It returns the errno
 // that the task sees, EAGAIN or EINPROGRESS if nothing came back.
@@ -245,7 +255,7 @@ func (s *space) call(network, endpoint string) (unix.Errno, time.Duration) {
 			return e
 		}
 		defer unix.Close(fd)
-		tv := unix.NsecToTimeval(int64(patience))
+		tv := unix.NsecToTimeval(int64(patience()))
 		must(s.tb, unix.SetsockoptTimeval(fd, unix.SOL_SOCKET, unix.SO_SNDTIMEO, &tv))
 		must(s.tb, unix.SetsockoptTimeval(fd, unix.SOL_SOCKET, unix.SO_RCVTIMEO, &tv))
 		start := time.Now()
@@ -253,6 +263,9 @@ func (s *space) call(network, endpoint string) (unix.Errno, time.Duration) {
 		took = time.Since(start)
 		return nil
 	})
+	if errors.Is(err, unix.EINTR) {
+		return s.call(network, endpoint) // the Go runtime's own signal; a connection that was begun is no answer
+	}
 	var errno unix.Errno
 	if err != nil && !errors.As(err, &errno) {
 		s.tb.Fatal(err)
@@ -291,8 +304,8 @@ func (s *space) refused(network string, want unix.Errno, endpoints ...string) {
 	s.tb.Helper()
 	for _, e := range endpoints {
 		errno, took := s.call(network, e)
-		if errno != want || took > atOnce {
-			s.tb.Errorf("%s %s: %v after %v, want %v within %v", network, e, errno, took, want, atOnce)
+		if errno != want || took > atOnce() {
+			s.tb.Errorf("%s %s: %v after %v, want %v within %v", network, e, errno, took, want, atOnce())
 		}
 	}
 }
