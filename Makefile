@@ -11,6 +11,8 @@ PROGRAMS := $(patsubst cmd/%/main.go,%,$(wildcard cmd/*/main.go))
 
 # Whatever is slow to make (images, lint, tools) lives here, keyed by content, never in the repository.
 export AGENTSAFE_CACHE ?= $(or $(XDG_CACHE_HOME),$(HOME)/.cache)/agentsafe
+# Set, it lets tests run that take minutes.
+export AGENTSAFE_TEST_LONG ?=
 
 VERSION := $(shell git describe --tags --always 2>/dev/null || echo unknown)
 COMMIT  := $(shell git rev-parse HEAD 2>/dev/null || echo unknown)
@@ -67,9 +69,12 @@ test-unit: build
 test-integration: deps build
 	$(GO) test $(TESTFLAGS) ./integration/...
 
-## test-long: test, then the race detector, lint and a round of fuzzing
-test-long: test lint fuzz
-	AGENTSAFE_TEST_LONG=1 $(GO) test -race $(TESTFLAGS) $(UNIT)
+## test-long: test with what takes minutes (a virtual machine with systemd, soaks), lint, the race detector, a round of fuzzing
+test-long: lint
+	@integration/deps.sh long
+	$(MAKE) test AGENTSAFE_TEST_LONG=1 TESTFLAGS='-count=1 -p 2 -timeout 120m'
+	$(GO) test -race $(TESTFLAGS) $(UNIT)
+	$(MAKE) fuzz
 
 vet:
 	@bad=$$(gofmt -l $$(git ls-files '*.go')); test -z "$$bad" || { echo "gofmt -l: $$bad" >&2; exit 1; }

@@ -1,5 +1,5 @@
 #!/bin/bash
-# Installs the Debian packages that building, testing and the demo need. Silent and without network when all are there.
+# Installs the Debian packages that building, testing and the demo need; with the argument long those of test-long, too. Silent and without network when all are there.
 # Services are kept from starting: the tests start their own engines on private sockets and leave the machine's alone.
 set -euo pipefail
 
@@ -10,6 +10,7 @@ packages=(
   busybox-static mmdebstrap                                          # images without a registry
   strace qemu-user-static                                            # faults injected, arm64 emulated
 )
+[ "${1:-}" != long ] || packages+=(qemu-system-x86 e2fsprogs)          # a virtual machine of its own
 
 missing=()
 for p in "${packages[@]}"; do

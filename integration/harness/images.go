@@ -176,7 +176,7 @@ func WriteDockerArchive(path, layerTar, name string, settings map[string]any) er
 // make, nodejs and npm. It has an npm cache for one package's tests in /opt/npm. Making it takes minutes and the
 // network, once.
 func Debian(ctx context.Context) (Image, error) {
-	sources, release, err := aptSources(ctx)
+	sources, release, err := AptSources(ctx)
 	if err != nil {
 		return Image{}, err
 	}
@@ -209,9 +209,9 @@ cd minimist && npm pkg delete scripts.prepublish scripts.prepack scripts.pretest
 npm pkg set devDependencies="{\"tape\":\"5.6.3\"}" --json && npm install --silent --no-audit --no-fund --cache /opt/npm/cache
 rm -rf node_modules /tmp/npmhome && chmod -R a+rX /opt/npm`
 
-// aptSources reads the machine's own apt configuration: where its Debian comes from, as one-line sources, and which
+// AptSources reads the machine's own apt configuration: where its Debian comes from, as one-line sources, and which
 // release it is. The repository names no mirror.
-func aptSources(ctx context.Context) (sources []string, release string, err error) {
+func AptSources(ctx context.Context) (sources []string, release string, err error) {
 	osRelease, err := os.ReadFile("/etc/os-release")
 	if err != nil {
 		return nil, "", err

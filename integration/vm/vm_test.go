@@ -1,0 +1,79 @@
+package vm
+
+import (
+	"context"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+)
+
+// suites are the packages whose subject is the kernel, systemd, or a whole container.
+func suites() []suite {
+	return []suite{
+		{dir: "runtime/cgroup"},
+		{dir: "runtime/initproc"},
+		{dir: "netns", env: []string{"AGENTSAFE_TEST_SLOW=10"}},
+		{dir: "fs/rootfs"},
+		{dir: "fs/safepath"},
+		{dir: "profiles"},
+		{dir: "integration/oci"},
+		{dir: "integration/hardening"},
+	}
+}
+
+// TestSystemdCgroupV2 runs the suites on Debian's kernel with systemd and pure cgroup v2.
+func TestSystemdCgroupV2(t *testing.T) {
+	if os.Getenv("AGENTSAFE_TEST_LONG") == "" {
+		t.Skip("probe AGENTSAFE_TEST_LONG: not set; the machine takes minutes (make test-long)")
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), 60*time.Minute)
+	defer cancel()
+	img, err := buildImage(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	dir := t.TempDir()
+	work, err := buildWork(ctx, dir, suites())
+	if err != nil {
+		t.Fatal(err)
+	}
+	results, err := boot(ctx, dir, img, work)
+	if err != nil {
+		t.Error(err)
+	}
+	if keep := os.Getenv("AGENTSAFE_TEST_VM_LOG"); keep != "" {
+		if err := os.WriteFile(filepath.Clean(keep), results, 0o600); err != nil {
+			t.Error(err)
+		}
+	}
+	replay(t, parse(string(results)))
+}
+
+// replay makes a subtest of every test that ran in the machine.
+func replay(t *testing.T, sections []section) {
+	t.Helper()
+	if len(sections) != len(suites()) {
+		t.Errorf("%d of %d suites ran", len(sections), len(suites()))
+	}
+	for _, s := range sections {
+		t.Run(strings.ReplaceAll(s.name, "/", "-"), func(t *testing.T) {
+			failed := false
+			for _, o := range s.tests {
+				failed = failed || o.verdict == "FAIL"
+				t.Run(o.name, func(t *testing.T) {
+					switch o.verdict {
+					case "FAIL":
+						t.Error(o.output)
+					case "SKIP":
+						t.Skip(strings.TrimSpace(o.output))
+					}
+				})
+			}
+			if len(s.tests) == 0 || s.exit != "0" && !failed {
+				t.Errorf("exit %q, %d tests:\n%s", s.exit, len(s.tests), s.rest)
+			}
+		})
+	}
+}
