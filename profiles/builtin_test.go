@@ -16,7 +16,7 @@ func TestBuiltin_Golden(t *testing.T) {
 			spec := loadSpec(t, "docker")
 			spec.Process.Env = append(spec.Process.Env, "HOME=/root", "NPM_TOKEN=x")
 			host := hostOf(spec)
-			host.Hidden, host.HiddenKnown = []string{"/work/app/.env"}, true
+			host.Hidden, host.HiddenKnown = []string{"/job/app/.env"}, true
 			plan, err := PlanContainer(spec, builtin(t, name), host)
 			if err != nil {
 				t.Fatal(err)

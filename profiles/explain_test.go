@@ -52,7 +52,7 @@ func TestExplainPath(t *testing.T) {
 	p.Filesystem = Filesystem{Read: []string{"/usr"}, Execute: []string{"/usr/bin"}, Write: []string{"~/.cache"}, Hide: []string{"/usr/secret", "**/.env", "~/.ssh"}}
 	for file, want := range map[string]string{
 		"/usr/lib/x": "allowed refused refused", "/usr/bin/x": "allowed refused allowed", "$HOME/.cache/a": "allowed allowed refused",
-		"/etc/x": "refused refused refused", "/usr/secret/a": "hidden", "/work/.env": "hidden", "/work/.env/below": "hidden", "~/.ssh/key": "hidden",
+		"/etc/x": "refused refused refused", "/usr/secret/a": "hidden", "/job/.env": "hidden", "/job/.env/below": "hidden", "~/.ssh/key": "hidden",
 	} {
 		var got []string
 		for _, a := range ExplainPath(p, file) {

@@ -12,21 +12,21 @@ func TestMatchHide(t *testing.T) {
 		hides, below  bool
 	}{
 		{"**/.env", "/.env", true, true},
-		{"**/.env", "/work/.env", true, true},
-		{"**/.env", "/work/a/b/.env", true, true},
-		{"**/.env", "/work/.envrc", false, true},
-		{"**/.env", "/work", false, true},
-		{"**/.env.*", "/work/.env.local", true, true},
+		{"**/.env", "/job/.env", true, true},
+		{"**/.env", "/job/a/b/.env", true, true},
+		{"**/.env", "/job/.envrc", false, true},
+		{"**/.env", "/job", false, true},
+		{"**/.env.*", "/job/.env.local", true, true},
 		{"/home/*/.ssh", "/", false, true},
 		{"/home/*/.ssh", "/home", false, true},
 		{"/home/*/.ssh", "/home/a", false, true},
 		{"/home/*/.ssh", "/home/a/.ssh", true, false},
 		{"/home/*/.ssh", "/home/a/b/.ssh", false, false},
 		{"/home/*/.ssh", "/usr", false, false},
-		{"/work/**/secrets/*.pem", "/work/secrets/a.pem", true, true},
-		{"/work/**/secrets/*.pem", "/work/x/y/secrets/a.pem", true, true},
-		{"/work/**/secrets/*.pem", "/work/x/a.pem", false, true},
-		{"/work/**/secrets/*.pem", "/other/secrets/a.pem", false, false},
+		{"/job/**/secrets/*.pem", "/job/secrets/a.pem", true, true},
+		{"/job/**/secrets/*.pem", "/job/x/y/secrets/a.pem", true, true},
+		{"/job/**/secrets/*.pem", "/job/x/a.pem", false, true},
+		{"/job/**/secrets/*.pem", "/other/secrets/a.pem", false, false},
 	} {
 		hides, below := MatchHide(c.pattern, c.path)
 		if hides != c.hides || !hides && below != c.below {
@@ -36,12 +36,12 @@ func TestMatchHide(t *testing.T) {
 }
 
 func TestValidateHide(t *testing.T) {
-	for _, good := range []string{"/root/.ssh", "~/.ssh", "$WORKSPACE/.git", "**/.env", "/home/*/.ssh", "~/**/*.pem", "/work/**/.env"} {
+	for _, good := range []string{"/root/.ssh", "~/.ssh", "$WORKSPACE/.git", "**/.env", "/home/*/.ssh", "~/**/*.pem", "/job/**/.env"} {
 		if err := validateHide(good); err != nil {
 			t.Error(err)
 		}
 	}
-	for _, bad := range []string{"", "/", "x", "*", "**", "**/*", "/work/**", "/work/*", "/a/../b*", "/a//b*", "/a/[", "/a/**x/b", "$TMP/*.x", "**/../x*", "/a*/", "/x?/**", "**/a/**/b/**/c"} {
+	for _, bad := range []string{"", "/", "x", "*", "**", "**/*", "/job/**", "/job/*", "/a/../b*", "/a//b*", "/a/[", "/a/**x/b", "$TMP/*.x", "**/../x*", "/a*/", "/x?/**", "**/a/**/b/**/c"} {
 		if err := validateHide(bad); err == nil {
 			t.Errorf("%q is accepted", bad)
 		}
@@ -57,12 +57,12 @@ func TestPlanHide(t *testing.T) {
 	if _, err := PlanContainer(spec, p, host); err == nil || !strings.Contains(err.Error(), "no facts about") {
 		t.Errorf("nobody looked for the pattern: %v", err)
 	}
-	host.HiddenKnown, host.Hidden = true, []string{"/work/.env", "/opt/keys"}
+	host.HiddenKnown, host.Hidden = true, []string{"/job/.env", "/opt/keys"}
 	plan, err := PlanContainer(spec, p, host)
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, want := range []string{"/root/.ssh", "/opt/keys", "/work/.env"} {
+	for _, want := range []string{"/root/.ssh", "/opt/keys", "/job/.env"} {
 		n := 0
 		for _, m := range plan.Spec.Linux.MaskedPaths {
 			if m == want {

@@ -114,8 +114,8 @@ func TestValidateTrust(t *testing.T) {
 
 func TestSecretAt(t *testing.T) {
 	for p, want := range map[string]bool{
-		"/home/u/.ssh": true, "/root/.docker/config.json": true, "/run/secrets/db": true, "/work/.env": true, "/work/.env.local": true,
-		"/etc/x/server.key": true, "/home/u/ssh": false, "/work": false, "/work/environment": false, "/.ssh": true, "/": false, "/etc/hosts": false,
+		"/home/u/.ssh": true, "/root/.docker/config.json": true, "/run/secrets/db": true, "/job/.env": true, "/job/.env.local": true,
+		"/etc/x/server.key": true, "/home/u/ssh": false, "/job": false, "/job/environment": false, "/.ssh": true, "/": false, "/etc/hosts": false,
 	} {
 		if got := secretAt(p) != ""; got != want {
 			t.Errorf("%s: %v", p, got)

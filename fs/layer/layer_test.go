@@ -47,7 +47,7 @@ func newBench(t *testing.T, files map[string]string) *bench {
 		t.Fatal(err)
 	}
 	defer source.Close()
-	if b.base, err = b.l.AddWorkspace(source, b.host, "/work", nil); err != nil {
+	if b.base, err = b.l.AddWorkspace(source, b.host, "/job", nil); err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { b.base.Close() })
@@ -362,7 +362,7 @@ func TestPromote(t *testing.T) {
 		t.Errorf("named surface: %q %v", data, err)
 	}
 	b.run(func(d string) { write(t, d, map[string]string{"a": "3"}) })
-	plan, err = b.l.PlanPromotion([]string{"/work/a"})
+	plan, err = b.l.PlanPromotion([]string{"/job/a"})
 	must(t, err)
 	must(t, b.l.Promote(plan))
 	if data, _ := os.ReadFile(filepath.Join(b.host, "a")); string(data) != "3" {

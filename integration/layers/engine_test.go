@@ -58,7 +58,7 @@ var project = map[string]string{"f": "one\n", "keep/k": "k"}
 func TestDocker(t *testing.T) {
 	_, agentsafe := harness.Peers(t)
 	dir := folder(t, project)
-	name := docker.Up(t, agentsafe, "-v", dir+":/work", "-w", "/work", "-e", "AGENTSAFE_WORKSPACE=overlay", "-e", "AGENTSAFE_TRANSACTION=auto",
+	name := docker.Up(t, agentsafe, "-v", dir+":/job", "-w", "/job", "-e", "AGENTSAFE_WORKSPACE=overlay", "-e", "AGENTSAFE_TRANSACTION=auto",
 		image, "sleep", "1000")
 	id := docker.Must(t, "inspect", "--format", "{{.Id}}", name)
 	work(t, dir, session{
@@ -75,7 +75,7 @@ func TestContainerd(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			dir, id := folder(t, project), box.ID()
 			flags := []string{
-				"--detach", "--cwd", "/work", "--mount", "type=bind,src=" + dir + ",dst=/work,options=rbind:rw",
+				"--detach", "--cwd", "/job", "--mount", "type=bind,src=" + dir + ",dst=/job,options=rbind:rw",
 				"--env", "AGENTSAFE_WORKSPACE=overlay", "--env", "AGENTSAFE_TRANSACTION=auto",
 			}
 			args := containerd.RunArgs(agentsafe, flags, harness.BusyboxName, id, "sleep", "1000")
@@ -99,7 +99,7 @@ func TestContainerd(t *testing.T) {
 				id,
 				func(script string) string {
 					n++
-					return containerd.Must(t, "tasks", "exec", "--exec-id", fmt.Sprintf("e%d", n), "--cwd", "/work", id, "sh", "-c", script)
+					return containerd.Must(t, "tasks", "exec", "--exec-id", fmt.Sprintf("e%d", n), "--cwd", "/job", id, "sh", "-c", script)
 				},
 				remove,
 			})

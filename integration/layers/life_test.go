@@ -58,7 +58,7 @@ func TestExecIsATransaction(t *testing.T) {
 	if len(h) != 3 || h[0].Changes != 4 || h[1].Changes != 1 || *h[1].Exit != 3 || h[2].Changes != 0 {
 		t.Errorf("log: %+v", h)
 	}
-	if got := mustCtl(t, "diff", "--name-only", id+"@2"); got != "D /work/d/\n" {
+	if got := mustCtl(t, "diff", "--name-only", id+"@2"); got != "D /job/d/\n" {
 		t.Errorf("diff of the second: %q", got)
 	}
 	mustCtl(t, "undo", id+"@2")
@@ -70,7 +70,7 @@ func TestExecIsATransaction(t *testing.T) {
 	}
 	d.Must(t, "delete", "--force", id)
 	out := mustCtl(t, "promote", id)
-	if !strings.Contains(out, "left     m") && !strings.Contains(out, "/work/.git/config: git runs") {
+	if !strings.Contains(out, "left     m") && !strings.Contains(out, "/job/.git/config: git runs") {
 		t.Errorf("promote says %q", out)
 	}
 	want := strings.Replace(before, `a -rw-r--r-- "1"`, `a -rw-r--r-- "2\n"`, 1) + "new drwxr-xr-x\nnew/f -rw-r--r-- \"n\\n\"\n"
@@ -163,7 +163,7 @@ func TestNestedMount(t *testing.T) {
 	d := bare(t)
 	inner := folder(t, map[string]string{"i": "inner"})
 	id := up(t, d, folder(t, map[string]string{"mods/below": "b"}), func(s *specs.Spec) {
-		s.Mounts = append(s.Mounts, specs.Mount{Destination: "/work/mods", Type: "bind", Source: inner, Options: []string{"rbind", "ro"}})
+		s.Mounts = append(s.Mounts, specs.Mount{Destination: "/job/mods", Type: "bind", Source: inner, Options: []string{"rbind", "ro"}})
 	})
 	if got := exec(t, d, id, "ls mods; echo n >n; touch mods/no 2>&1; true"); !strings.HasPrefix(got, "i\n") || !strings.Contains(got, "Read-only") {
 		t.Errorf("a mount beneath the workspace, in a transaction: %q", got)
@@ -193,8 +193,8 @@ func TestRefusedWorkspaces(t *testing.T) {
 	for _, c := range []struct {
 		name, source, destination, want string
 	}{
-		{"a single file", file, "/work/f", "a single file can't be"},
-		{"mounts beneath", outer, "/work", "is mounted beneath it"},
+		{"a single file", file, "/job/f", "a single file can't be"},
+		{"mounts beneath", outer, "/job", "is mounted beneath it"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			r := bare(t).RunSpec(t, func(s *specs.Spec) {

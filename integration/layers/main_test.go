@@ -109,11 +109,11 @@ func listing(t *testing.T, dir string) string {
 	return b.String()
 }
 
-// overlaid mounts a folder on /work and asks for an overlay and transactions.
+// overlaid mounts a folder on /job and asks for an overlay and transactions.
 func overlaid(dir string) func(*specs.Spec) {
 	return func(s *specs.Spec) {
-		s.Mounts = append(s.Mounts, specs.Mount{Destination: "/work", Type: "bind", Source: dir, Options: []string{"rbind", "rw"}})
-		s.Process.Cwd = "/work"
+		s.Mounts = append(s.Mounts, specs.Mount{Destination: "/job", Type: "bind", Source: dir, Options: []string{"rbind", "rw"}})
+		s.Process.Cwd = "/job"
 		s.Annotations = map[string]string{"agentsafe.dev/workspace": "overlay", "agentsafe.dev/transaction": "auto"}
 	}
 }

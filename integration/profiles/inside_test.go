@@ -82,16 +82,16 @@ func TestAttack_WritableSysfs(t *testing.T) {
 func TestLint(t *testing.T) {
 	dir := workspace(t)
 	r := run(t, "lint", func(s *specs.Spec) {
-		mount(s, dir, "/work")
-		s.Process.Cwd = "/work"
+		mount(s, dir, "/job")
+		s.Process.Cwd = "/job"
 		s.Process.Env = append(s.Process.Env, "HOME=/root", "NPM_TOKEN=x", "KEPT=1")
 		harness.Sh(try + `
 			cat a.txt; cat .env sub/.env; echo "token:$NPM_TOKEN kept:$KEPT"
-			try put /work/new; try put /etc/new; try put /tmp/new; try put /root/new; try rm /work/.env
+			try put /job/new; try put /etc/new; try put /tmp/new; try put /root/new; try rm /job/.env
 			try wget http://127.0.0.1:1/`)(s)
 	})
-	wantOutput(t, r, "text\ntoken: kept:1\nput /work/new: refused\nput /etc/new: refused\nput /tmp/new: done\nput /root/new: done\n"+
-		"rm /work/.env: refused\nwget http://127.0.0.1:1/: refused\n")
+	wantOutput(t, r, "text\ntoken: kept:1\nput /job/new: refused\nput /etc/new: refused\nput /tmp/new: done\nput /root/new: done\n"+
+		"rm /job/.env: refused\nwget http://127.0.0.1:1/: refused\n")
 	if data, err := os.ReadFile(filepath.Join(dir, ".env")); err != nil || string(data) != "text\n" {
 		t.Errorf("the host's file changed: %q, %v", data, err)
 	}
@@ -101,11 +101,11 @@ func TestLint(t *testing.T) {
 func TestAttack_WritableSubmount(t *testing.T) {
 	dir, inner := workspace(t), workspace(t)
 	r := run(t, "lint", func(s *specs.Spec) {
-		mount(s, dir, "/work")
-		mount(s, inner, "/work/sub")
-		harness.Sh(try + "try put /work/sub/new; try put /work/new")(s)
+		mount(s, dir, "/job")
+		mount(s, inner, "/job/sub")
+		harness.Sh(try + "try put /job/sub/new; try put /job/new")(s)
 	})
-	wantOutput(t, r, "put /work/sub/new: refused\nput /work/new: refused\n")
+	wantOutput(t, r, "put /job/sub/new: refused\nput /job/new: refused\n")
 }
 
 // Every source is named, and nothing runs.

@@ -16,7 +16,7 @@ import (
 	"github.com/agentsafe/agentsafe/profiles"
 )
 
-// hideStage is a root file system and a workspace on /work.
+// hideStage is a root file system and a workspace on /job.
 func hideStage(t *testing.T) (*creation, string, string) {
 	t.Helper()
 	root, work := t.TempDir(), t.TempDir()
@@ -38,9 +38,9 @@ func hideStage(t *testing.T) (*creation, string, string) {
 		return f
 	}
 	return &creation{
-		spec: &specs.Spec{Process: &specs.Process{Cwd: "/work", Env: []string{"HOME=/home/a"}}},
+		spec: &specs.Spec{Process: &specs.Process{Cwd: "/job", Env: []string{"HOME=/home/a"}}},
 		root: &rootfs.Source{Tree: open(root), Mode: unix.S_IFDIR},
-		plan: []rootfs.Mount{{Destination: "/proc"}, {Destination: "/work"}, {Destination: "/etc/hosts"}},
+		plan: []rootfs.Mount{{Destination: "/proc"}, {Destination: "/job"}, {Destination: "/etc/hosts"}},
 		src:  sources{nil, {Tree: open(work), Mode: unix.S_IFDIR}, {Tree: open(root), Mode: unix.S_IFREG}},
 	}, root, work
 }
@@ -48,12 +48,12 @@ func hideStage(t *testing.T) (*creation, string, string) {
 func TestFindHidden(t *testing.T) {
 	cr, _, _ := hideStage(t)
 	for _, c := range []struct{ pattern, want string }{
-		{"**/.env", "/work/.env /work/sub/deep/.env"},
-		{"/**/.env", "/app/.env /work/.env /work/sub/deep/.env"},
+		{"**/.env", "/job/.env /job/sub/deep/.env"},
+		{"/**/.env", "/app/.env /job/.env /job/sub/deep/.env"},
 		{"/home/*/.ssh", "/home/a/.ssh /home/b/.ssh"},
 		{"~/.s*h", "/home/a/.ssh"},
-		{"/work/sub/**/.env", "/work/sub/deep/.env"},
-		{"/wor?", "/work"},
+		{"/job/sub/**/.env", "/job/sub/deep/.env"},
+		{"/jo?", "/job"},
 		{"/nowhere/*.x", ""},
 	} {
 		got, err := cr.findHidden(&profiles.Profile{Filesystem: profiles.Filesystem{Hide: []string{c.pattern, "/plain"}}})

@@ -55,7 +55,7 @@ func TestYAML_Golden(t *testing.T) {
 
 // Names that a hostile run chose must not become keys of the profile.
 func TestAttack_YAMLFromFileNames(t *testing.T) {
-	o := NewObservations("/home/dev", "/work")
+	o := NewObservations("/home/dev", "/job")
 	o.Commands = []string{"x\nextends: agent"}
 	for _, f := range []string{"/srv/a\nextends: agent\n#/x/y", "/srv/'q'/x", "/srv/a: b/x", "/srv/# c/x", "/srv/*x/y/z", "/srv/${HOME}/y/z"} {
 		o.Reads[f]++
