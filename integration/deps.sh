@@ -9,6 +9,7 @@ packages=(
   containernetworking-plugins iptables nftables iproute2 uidmap      # their networks
   busybox-static mmdebstrap                                          # images without a registry
   strace qemu-user-static                                            # faults injected, arm64 emulated
+  procps python3 python3-pip gdb curl                                  # what tasks of the tests use
 )
 [ "${1:-}" != long ] || packages+=(qemu-system-x86 e2fsprogs)          # a virtual machine of its own
 

@@ -132,7 +132,7 @@ func newExplainCommand() *cobra.Command {
 	f.StringSliceVar(&hosts, "host", nil, "`host`, with a port or without")
 	f.StringSliceVar(&variables, "env", nil, "`name` of a variable")
 	f.StringVar(&home, "home", "/root", "`directory` that $HOME stands for")
-	f.StringVar(&workspace, "workspace", "/work", "`directory` that $WORKSPACE stands for")
+	f.StringVar(&workspace, "workspace", "/workspace", "`directory` that $WORKSPACE stands for")
 	f.BoolVar(&asJSON, "json", false, "print JSON")
 	return c
 }
