@@ -23,6 +23,9 @@ import (
 // flushTime bounds how long the last events are tried when the shim ends.
 const flushTime = 10 * time.Second
 
+// answerTime is what the last answer has to leave.
+const answerTime = 100 * time.Millisecond
+
 // serve is the shim itself: it answers at descriptor 3 until its last task is gone.
 func (c *command) serve() error {
 	// Memory that is given back early costs a shim little and a host with many of them much.
@@ -134,7 +137,9 @@ func (c *command) end(server *ttrpc.Server, events *shim.Publisher) error {
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), flushTime)
 	defer cancel()
-	// The answer to the call that ends the shim is still on its way.
+	// The answer to the call that ends the shim is still on its way, and ttrpc takes a connection for idle, and closes it,
+	// while the first call on it is being answered: containerd then takes the end of a sandbox for a failure.
+	time.Sleep(answerTime)
 	if err := server.Shutdown(ctx); err != nil && first == nil {
 		first = fmt.Errorf("end server: %w", err)
 	}
