@@ -1,8 +1,13 @@
 package shim
 
 import (
+	"bytes"
+	"compress/gzip"
 	"encoding/json"
+	"errors"
 	"fmt"
+	"io"
+	"net"
 	"os"
 	"path/filepath"
 	"slices"
@@ -285,6 +290,53 @@ func TestSocketIsPrivate(t *testing.T) {
 	}
 	if strings.Contains(string(unixSockets), "@") && strings.Contains(string(unixSockets), "agentsafe") && strings.Contains(string(unixSockets), "@/run/agentsafe") {
 		t.Error("an abstract socket (CVE-2020-15257)")
+	}
+}
+
+// Profiles are there with -debug and nowhere else, and the socket goes with the shim.
+func TestProfilesBehindDebug(t *testing.T) {
+	plain := startShim(t, newDaemon(t), nil)
+	if _, err := os.Stat(plain.socket + ".debug"); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("without -debug: %v", err)
+	}
+	s := startShim(t, newDaemon(t), nil, "-debug")
+	path := s.socket + ".debug"
+	st, err := os.Stat(path)
+	if err != nil || st.Mode().Perm() != 0o600 {
+		t.Fatalf("%v, %v", st, err)
+	}
+	ask := func(line string) []byte {
+		conn, err := net.Dial("unix", path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer conn.Close()
+		fmt.Fprintln(conn, line)
+		data, err := io.ReadAll(conn)
+		if err != nil {
+			t.Error(err)
+		}
+		return data
+	}
+	for _, line := range []string{"heap", "goroutine", "profile 1"} {
+		z, err := gzip.NewReader(bytes.NewReader(ask(line)))
+		if err != nil {
+			t.Errorf("%s: %v", line, err)
+			continue
+		}
+		data, err := io.ReadAll(z)
+		if err != nil || !bytes.Contains(data, []byte("nanoseconds")) && !bytes.Contains(data, []byte("count")) {
+			t.Errorf("%s: %v: %q", line, err, data)
+		}
+	}
+	for _, line := range []string{"secrets", "profile 9999", "profile"} {
+		if got := ask(line); !bytes.HasPrefix(got, []byte("agentsafe: ")) {
+			t.Errorf("%s: %q", line, got)
+		}
+	}
+	s.destroy()
+	if _, err := os.Stat(path); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("after the shim's end: %v", err)
 	}
 }
 

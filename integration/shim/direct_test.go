@@ -9,6 +9,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -138,7 +139,7 @@ type shim struct {
 }
 
 // startShim starts the shim for a new bundle.
-func startShim(t testing.TB, d *daemon, mutate func(*specs.Spec)) *shim {
+func startShim(t testing.TB, d *daemon, mutate func(*specs.Spec), flags ...string) *shim {
 	t.Helper()
 	b := box.Bundle(t, mutate)
 	s := &shim{daemon: d, bundle: b, id: b.ID}
@@ -149,7 +150,7 @@ func startShim(t testing.TB, d *daemon, mutate func(*specs.Spec)) *shim {
 	if err != nil {
 		t.Fatal(err)
 	}
-	out, err := s.command("start").Output()
+	out, err := s.command("start", flags...).Output()
 	if err != nil {
 		t.Fatalf("start: %v: %s", err, stderrOf(err))
 	}
@@ -177,8 +178,9 @@ func stderrOf(err error) []byte {
 }
 
 // command is an invocation of the program as containerd's for this container.
-func (s *shim) command(action string) *exec.Cmd {
-	cmd := exec.Command(shimPath(), "-namespace", box.Tag, "-address", "/run/none.sock", "-publish-binary", "/bin/true", "-id", s.id, action)
+func (s *shim) command(action string, flags ...string) *exec.Cmd {
+	args := slices.Concat([]string{"-namespace", box.Tag, "-address", "/run/none.sock", "-publish-binary", "/bin/true", "-id", s.id}, flags, []string{action})
+	cmd := exec.Command(shimPath(), args...)
 	cmd.Dir = s.bundle.Dir
 	cmd.Env = append(os.Environ(), "TTRPC_ADDRESS="+s.daemon.path)
 	return cmd

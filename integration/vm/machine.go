@@ -64,9 +64,14 @@ func buildWork(ctx context.Context, dir string, suites []suite) (string, error) 
 	if err := copyFile("/bin/busybox", filepath.Join(tree, "busybox"), 0o755); err != nil {
 		return "", err
 	}
-	entry := filepath.Dir(busybox.Tar)
-	if err := run(exec.CommandContext(ctx, "cp", "-a", entry, filepath.Join(tree, "cache/images", filepath.Base(entry)))); err != nil {
+	containerd, err := harness.CurrentContainerd(ctx)
+	if err != nil {
 		return "", err
+	}
+	for _, entry := range []string{filepath.Dir(busybox.Tar), containerd} {
+		if err := run(exec.CommandContext(ctx, "cp", "-a", entry, filepath.Join(tree, "cache/images", filepath.Base(entry)))); err != nil {
+			return "", err
+		}
 	}
 	for _, s := range suites {
 		build := exec.CommandContext(ctx, "go", "test", "-c", "-trimpath", "-o", filepath.Join(tree, "tests", s.name()+".test"), "./"+s.dir)

@@ -20,6 +20,8 @@ func suites() []suite {
 		{dir: "profiles"},
 		{dir: "integration/oci"},
 		{dir: "integration/hardening"},
+		// The shim where events and statistics are those of cgroup v2, beneath both containerds.
+		{dir: "integration/shim", run: "^(TestEngines|TestEventsInOrder|TestStates|TestOOMComesBeforeTheExit|TestKilledShim.*|TestGroup|TestTerminal)$"},
 	}
 }
 

@@ -98,8 +98,10 @@ func removeDeadSocket(bundle string) error {
 		return nil
 	}
 	if !alive(path) {
-		if err := unix.Unlink(path); err != nil && !errors.Is(err, unix.ENOENT) {
-			return fmt.Errorf("remove socket: %w", err)
+		for _, name := range []string{path, path + debugSuffix} {
+			if err := unix.Unlink(name); err != nil && !errors.Is(err, unix.ENOENT) {
+				return fmt.Errorf("remove socket: %w", err)
+			}
 		}
 	}
 	sweep(filepath.Dir(path), time.Now())

@@ -59,6 +59,15 @@ func (c *command) serve() error {
 	})
 	service.Register(server)
 	c.handleSignals(logs)
+	if c.debug && c.socket != "" {
+		stop, err := c.serveProfiles(logs)
+		if err != nil {
+			return err
+		}
+		defer stop()
+	} else {
+		runtime.MemProfileRate = 0 // samples that nobody can ask for
+	}
 	failed := make(chan error, 1)
 	go func() { failed <- server.Serve(context.Background(), called) }()
 	seen, idle := called.seen, time.After(idleTime)
