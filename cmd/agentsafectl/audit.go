@@ -13,6 +13,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/agentsafe/agentsafe/cmd/agentsafectl/call"
 	"github.com/agentsafe/agentsafe/runtime/audit"
 )
 
@@ -205,7 +206,7 @@ func (a *auditFlags) showCommand() *cobra.Command {
 				_, err := out.Write(append(line, '\n'))
 				return err
 			}
-			_, err := fmt.Fprintf(out, "%6d  %s  %-11s  %s\n", r.Seq, r.Time.Format("2006-01-02 15:04:05.000"), r.Type, visible(string(r.Data)))
+			_, err := fmt.Fprintf(out, "%6d  %s  %-11s  %s\n", r.Seq, r.Time.Format("2006-01-02 15:04:05.000"), r.Type, call.Visible(string(r.Data)))
 			return err
 		})
 	}

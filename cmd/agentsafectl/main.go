@@ -58,8 +58,8 @@ func newRootCommand() *cobra.Command {
 	c.AddCommand(newRunCommand(&p), newAuditCommand(&p), newDoctorCommand(&p), newProfileCommand(&p), newConfigCommand(), newNetworkCommand(&p))
 	c.AddCommand(newRecordChildCommand())
 	c.AddCommand(ps.Command(&p.state))
-	c.AddCommand(newMCPCommand(&p))
-	c.AddCommand(layers.Commands(&p.data)...)
+	c.AddCommand(newMCPCommand(&p), newExecCommand(&p))
+	c.AddCommand(layers.Commands(&p.data, &p.state)...)
 	return c
 }
 

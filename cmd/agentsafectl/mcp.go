@@ -19,6 +19,8 @@ import (
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 	"github.com/spf13/cobra"
 	"golang.org/x/sys/unix"
+
+	"github.com/agentsafe/agentsafe/cmd/agentsafectl/call"
 )
 
 // Limits of one call.
@@ -32,7 +34,7 @@ const (
 // mcpFlags are run's, and where to serve.
 type mcpFlags struct {
 	runFlags
-	http, tokenFile string
+	http, tokenFile, workspaceMode string
 }
 
 func newMCPCommand(p *paths) *cobra.Command {
@@ -40,14 +42,21 @@ func newMCPCommand(p *paths) *cobra.Command {
 	c := &cobra.Command{
 		Use:   "mcp [flags]",
 		Short: "Serve a sandbox to a model's tool loop (Model Context Protocol)",
-		Long: `Start one container and run tool calls in it: exec_sandboxed_command, read_file
-and write_file. It speaks the Model Context Protocol on standard input and
-output, or with --http on a loopback address, where each request needs the
-token. The container goes when the client does.`,
+		Long: `Start one container and run tool calls in it. It speaks the Model Context
+Protocol on standard input and output, or with --http on a loopback address,
+where each request needs the token. The container goes when the client does.
+
+Each call is a transaction on a layer over the workspace: the folder itself does
+not change until somebody promotes what was done (agentsafectl promote). With
+--workspace-mode profile the profile decides; most write to the folder directly.`,
 		Args: cobra.NoArgs,
 		RunE: func(c *cobra.Command, _ []string) error {
 			// Standard output is the protocol's.
 			f.json, f.quiet, f.pids = true, true, 4096
+			if f.workspaceMode != "overlay" && f.workspaceMode != "profile" {
+				return fmt.Errorf("--workspace-mode %q: want overlay or profile", f.workspaceMode)
+			}
+			f.overlay = f.workspaceMode == "overlay"
 			return f.open(c.Context(), []string{"/bin/sh", "-c", warmCommand}, f.serve)
 		},
 	}
@@ -65,6 +74,7 @@ token. The container goes when the client does.`,
 	flags.DurationVar(&f.timeout, "timeout", 0, "end the whole session after this `time`")
 	flags.StringVar(&f.http, "http", "", "serve streamable HTTP at `127.0.0.1:PORT` in place of standard input and output")
 	flags.StringVar(&f.tokenFile, "token-file", "", "`file` to write the token for --http to (default: print it to standard error)")
+	flags.StringVar(&f.workspaceMode, "workspace-mode", "overlay", "overlay (every call a transaction) or `profile`")
 	c.MarkFlagsMutuallyExclusive("rootfs", "image")
 	return c
 }
@@ -142,42 +152,14 @@ func withToken(token string, next http.Handler) http.Handler {
 	})
 }
 
-type execInput struct {
-	Command   string   `json:"command" jsonschema:"program to run, or a shell script if args is absent"`
-	Args      []string `json:"args,omitempty" jsonschema:"arguments; with them no shell is used"`
-	Cwd       string   `json:"cwd,omitempty" jsonschema:"directory in the workspace"`
-	TimeoutMS int64    `json:"timeout_ms,omitempty" jsonschema:"time limit in milliseconds, two minutes by default"`
-	MaxOutput int      `json:"max_output_bytes,omitempty" jsonschema:"bytes to keep of each stream, 65536 by default"`
-	Stdin     string   `json:"stdin,omitempty" jsonschema:"standard input"`
-}
-
-type readInput struct {
-	Path   string `json:"path" jsonschema:"file in the workspace"`
-	Offset int64  `json:"offset,omitempty" jsonschema:"byte to start at"`
-	Limit  int    `json:"limit,omitempty" jsonschema:"bytes to read, 65536 by default"`
-}
-
-type readOutput struct {
-	Content   string `json:"content"`
-	Size      int64  `json:"size"`
-	Truncated bool   `json:"truncated"`
-}
-
-type writeInput struct {
-	Path    string `json:"path" jsonschema:"file in the workspace; it is made if it is missing, its directory is not"`
-	Content string `json:"content" jsonschema:"the whole new content"`
-}
-
-type writeOutput struct {
-	Bytes int `json:"bytes"`
-}
-
 // mcpSession is what one server tells of itself.
 type mcpSession struct {
 	w  *warm
 	mu sync.Mutex
 	// calls are the last ones, as JSON.
 	calls []json.RawMessage
+	// refused are what was refused while the last calls ran.
+	refused []call.Denial
 }
 
 // newMCPServer makes the server for a container.
@@ -193,138 +175,13 @@ func newMCPServer(w *warm) *mcp.Server {
 	mcp.AddTool(server, &mcp.Tool{
 		Name: "write_file", Description: "Replace the content of a file of the workspace, or make the file.",
 	}, s.write)
+	s.addChangeTools(server)
 	server.AddResource(&mcp.Resource{
 		URI: "agentsafe://session/log", Name: "log", MIMEType: "application/jsonl", Description: "the last commands of this session",
 	}, s.log)
 	server.AddResource(&mcp.Resource{
-		URI: "agentsafe://session/denials", Name: "denials", MIMEType: "text/plain", Description: "what the profile has cut from this sandbox",
+		URI: "agentsafe://session/denials", Name: "denials", MIMEType: "text/plain", Description: "what was refused in this session, and what the profile has cut from this sandbox",
 	}, s.denials)
-	server.AddPrompt(&mcp.Prompt{Name: "work_in_sandbox", Description: "how to work in this sandbox"},
-		func(context.Context, *mcp.GetPromptRequest) (*mcp.GetPromptResult, error) {
-			return &mcp.GetPromptResult{Messages: []*mcp.PromptMessage{{Role: "user", Content: &mcp.TextContent{Text: s.instructions()}}}}, nil
-		})
+	s.addPrompts(server)
 	return server
-}
-
-func (s *mcpSession) instructions() string {
-	return fmt.Sprintf("Commands run in a sandbox under the profile %q. The workspace is %s. "+
-		"A command that is refused (permission denied, network unreachable) is refused by policy: trying again, or by another way, "+
-		"does not help; say what was refused and go on without it. Output is cut after max_output_bytes, and characters that a "+
-		"terminal or a reader would not see are written as escapes.", s.w.o.flags.profile, s.w.workspace)
-}
-
-func (s *mcpSession) exec(ctx context.Context, _ *mcp.CallToolRequest, in execInput) (*mcp.CallToolResult, *execResult, error) {
-	r, err := s.w.request(&in)
-	if err != nil {
-		return nil, nil, err
-	}
-	out, err := s.w.exec(ctx, *r)
-	if err != nil {
-		s.note(map[string]any{"command": r.Args, "error": err.Error()})
-		var command *errCommand
-		if errors.As(err, &command) || ctx.Err() != nil {
-			return nil, nil, err // the tool's failure, which the model sees
-		}
-		return nil, nil, fmt.Errorf("the sandbox failed, not the command: %w", err)
-	}
-	s.note(map[string]any{"command": r.Args, "exit_code": out.ExitCode, "duration_ms": out.DurationMillis, "timed_out": out.TimedOut})
-	return nil, out, nil
-}
-
-// request checks the input of a call.
-func (w *warm) request(in *execInput) (*execRequest, error) {
-	r := &execRequest{Stdin: in.Stdin, Timeout: defaultCallTimeout, MaxOutput: defaultOutput}
-	switch {
-	case in.Command == "":
-		return nil, errors.New("command: is empty")
-	case strings.ContainsRune(in.Command+strings.Join(in.Args, ""), 0):
-		return nil, errors.New("command: has a zero byte")
-	case in.TimeoutMS < 0 || in.TimeoutMS > maxCallTimeout.Milliseconds():
-		return nil, fmt.Errorf("timeout_ms: %d is not between 1 and %d", in.TimeoutMS, maxCallTimeout.Milliseconds())
-	case in.MaxOutput < 0 || in.MaxOutput > maxOutput:
-		return nil, fmt.Errorf("max_output_bytes: %d is not between 1 and %d", in.MaxOutput, maxOutput)
-	}
-	if r.Args = append([]string{in.Command}, in.Args...); in.Args == nil {
-		r.Args = []string{"/bin/sh", "-c", in.Command}
-	}
-	if in.TimeoutMS > 0 {
-		r.Timeout = time.Duration(in.TimeoutMS) * time.Millisecond
-	}
-	if in.MaxOutput > 0 {
-		r.MaxOutput = in.MaxOutput
-	}
-	if in.Cwd != "" {
-		name, err := w.relative(in.Cwd)
-		if err != nil {
-			return nil, fmt.Errorf("cwd: %w", err)
-		}
-		if r.Cwd = w.workspace + "/" + name; strings.Contains("/"+name+"/", "/../") {
-			return nil, fmt.Errorf("cwd: path %q: %w", in.Cwd, errOutside)
-		}
-	}
-	return r, nil
-}
-
-func (s *mcpSession) read(_ context.Context, _ *mcp.CallToolRequest, in readInput) (*mcp.CallToolResult, *readOutput, error) {
-	if in.Limit == 0 {
-		in.Limit = defaultOutput
-	}
-	if in.Offset < 0 || in.Limit < 0 || in.Limit > maxFileBytes {
-		return nil, nil, fmt.Errorf("offset, limit: want at least 0, and at most %d bytes", maxFileBytes)
-	}
-	data, size, err := s.w.readFile(in.Path, in.Offset, in.Limit)
-	if err != nil {
-		return nil, nil, err
-	}
-	return nil, &readOutput{Content: visible(string(data)), Size: size, Truncated: in.Offset+int64(len(data)) < size}, nil
-}
-
-func (s *mcpSession) write(_ context.Context, _ *mcp.CallToolRequest, in writeInput) (*mcp.CallToolResult, *writeOutput, error) {
-	if err := s.w.writeFile(in.Path, in.Content); err != nil {
-		return nil, nil, err
-	}
-	return nil, &writeOutput{len(in.Content)}, nil
-}
-
-// maxCalls bounds the session's log.
-const maxCalls = 1000
-
-func (s *mcpSession) note(call any) {
-	data, err := json.Marshal(call)
-	if err != nil {
-		return
-	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if len(s.calls) == maxCalls {
-		s.calls = s.calls[1:]
-	}
-	s.calls = append(s.calls, data)
-}
-
-func (s *mcpSession) log(_ context.Context, r *mcp.ReadResourceRequest) (*mcp.ReadResourceResult, error) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	var b strings.Builder
-	for _, c := range s.calls {
-		b.Write(c)
-		b.WriteByte('\n')
-	}
-	return resource(r.Params.URI, "application/jsonl", visible(b.String())), nil
-}
-
-func (s *mcpSession) denials(_ context.Context, r *mcp.ReadResourceRequest) (*mcp.ReadResourceResult, error) {
-	d, err := s.w.c.Detail()
-	if err != nil {
-		return nil, err
-	}
-	var b strings.Builder
-	for _, n := range d.Policy.Notes {
-		fmt.Fprintln(&b, n)
-	}
-	return resource(r.Params.URI, "text/plain", visible(b.String())), nil
-}
-
-func resource(uri, kind, text string) *mcp.ReadResourceResult {
-	return &mcp.ReadResourceResult{Contents: []*mcp.ResourceContents{{URI: uri, MIMEType: kind, Text: text}}}
 }

@@ -14,6 +14,8 @@ import (
 	"time"
 
 	"github.com/modelcontextprotocol/go-sdk/mcp"
+
+	"github.com/agentsafe/agentsafe/cmd/agentsafectl/call"
 )
 
 // connect starts `agentsafectl mcp` and connects the SDK's own client to it.
@@ -34,8 +36,8 @@ func (b *bench) connect(args ...string) *mcp.ClientSession {
 	return s
 }
 
-// call calls a tool and decodes its structured result; failed is the text of a tool's failure.
-func call[T any](t *testing.T, s *mcp.ClientSession, tool string, args any) (out T, failed string) {
+// invoke calls a tool and decodes its structured result; failed is the text of a tool's failure.
+func invoke[T any](t *testing.T, s *mcp.ClientSession, tool string, args any) (out T, failed string) {
 	t.Helper()
 	r, err := s.CallTool(t.Context(), &mcp.CallToolParams{Name: tool, Arguments: args})
 	if err != nil {
@@ -58,23 +60,23 @@ func TestMCP_Exec(t *testing.T) {
 	s := newBench(t).connect()
 	for name, c := range map[string]struct {
 		in   execInput
-		want func(execResult) bool
+		want func(call.Result) bool
 	}{
-		"script":   {execInput{Command: "echo out; echo err >&2; exit 3"}, func(r execResult) bool { return r.Stdout == "out\n" && r.Stderr == "err\n" && r.ExitCode == 3 }},
-		"args":     {execInput{Command: "echo", Args: []string{"$HOME", ";"}}, func(r execResult) bool { return r.Stdout == "$HOME ;\n" }},
-		"stdin":    {execInput{Command: "cat", Stdin: "hello"}, func(r execResult) bool { return r.Stdout == "hello" }},
-		"time-out": {execInput{Command: "trap '' TERM; sleep 100", TimeoutMS: 300}, func(r execResult) bool { return r.TimedOut && r.ExitCode == 137 && r.DurationMillis < 20000 }},
-		"escapes": {execInput{Command: `printf 'a\033[31mb\342\200\256c\377'`}, func(r execResult) bool {
+		"script":   {execInput{Command: "echo out; echo err >&2; exit 3"}, func(r call.Result) bool { return r.Stdout == "out\n" && r.Stderr == "err\n" && r.ExitCode == 3 }},
+		"args":     {execInput{Command: "echo", Args: []string{"$HOME", ";"}}, func(r call.Result) bool { return r.Stdout == "$HOME ;\n" }},
+		"stdin":    {execInput{Command: "cat", Stdin: "hello"}, func(r call.Result) bool { return r.Stdout == "hello" }},
+		"time-out": {execInput{Command: "trap '' TERM; sleep 100", TimeoutMS: 300}, func(r call.Result) bool { return r.TimedOut && r.ExitCode == 137 && r.DurationMillis < 20000 }},
+		"escapes": {execInput{Command: `printf 'a\033[31mb\342\200\256c\377'`}, func(r call.Result) bool {
 			return r.Stdout == `a\x1b[31mb\u{202e}c\xff`
 		}},
-		"much output": {execInput{Command: "head -c 100000000 /dev/zero", MaxOutput: 100}, func(r execResult) bool {
+		"much output": {execInput{Command: "head -c 100000000 /dev/zero", MaxOutput: 100}, func(r call.Result) bool {
 			return r.StdoutTruncated == 100000000-100 && strings.HasPrefix(r.Stdout, `\x00\x00`) && r.ExitCode == 0
 		}},
-		"background": {execInput{Command: "sleep 1000 & echo started"}, func(r execResult) bool { return r.Stdout == "started\n" && r.DurationMillis < 10000 }},
-		"no network": {execInput{Command: "cat /sys/class/net/*/operstate | grep -c up; true"}, func(r execResult) bool { return strings.TrimSpace(r.Stdout) == "0" }},
+		"background": {execInput{Command: "sleep 1000 & echo started"}, func(r call.Result) bool { return r.Stdout == "started\n" && r.DurationMillis < 10000 }},
+		"no network": {execInput{Command: "cat /sys/class/net/*/operstate | grep -c up; true"}, func(r call.Result) bool { return strings.TrimSpace(r.Stdout) == "0" }},
 	} {
 		t.Run(name, func(t *testing.T) {
-			if r, failed := call[execResult](t, s, "exec_sandboxed_command", c.in); failed != "" || !c.want(r) {
+			if r, failed := invoke[call.Result](t, s, "exec_sandboxed_command", c.in); failed != "" || !c.want(r) {
 				t.Errorf("%+v %s", r, failed)
 			}
 		})
@@ -83,7 +85,7 @@ func TestMCP_Exec(t *testing.T) {
 		"no program": {Command: "/nowhere", Args: []string{"x"}}, "empty": {}, "outside": {Command: "true", Cwd: "/etc"},
 		"dots": {Command: "true", Cwd: "a/../.."}, "long": {Command: "true", TimeoutMS: 1 << 40}, "huge": {Command: "true", MaxOutput: 1 << 30},
 	} {
-		if _, failed := call[execResult](t, s, "exec_sandboxed_command", in); failed == "" || strings.Contains(failed, "the sandbox failed") {
+		if _, failed := invoke[call.Result](t, s, "exec_sandboxed_command", in); failed == "" || strings.Contains(failed, "the sandbox failed") {
 			t.Errorf("%s: want a failure of the tool, not %q", name, failed)
 		}
 	}
@@ -115,6 +117,23 @@ func TestMCP_Parallel(t *testing.T) {
 	group.Wait()
 }
 
+// TestMCP_NoZombies: what commands leave behind and ends later is reaped, or a session would run out of processes.
+func TestMCP_NoZombies(t *testing.T) {
+	s := newBench(t).connect("--workspace-mode", "profile")
+	if _, failed := invoke[call.Result](t, s, "exec_sandboxed_command", execInput{Command: "for i in 1 2 3 4 5; do sleep 0.1 & done"}); failed != "" {
+		t.Fatal(failed)
+	}
+	for deadline := time.Now().Add(20 * time.Second); ; time.Sleep(50 * time.Millisecond) {
+		r, _ := invoke[call.Result](t, s, "exec_sandboxed_command", execInput{Command: "cat /proc/[0-9]*/stat | grep -c '(sleep)'; true"})
+		if strings.TrimSpace(r.Stdout) == "1" { // the container's own
+			return
+		}
+		if time.Now().After(deadline) {
+			t.Fatalf("%s processes are left", r.Stdout)
+		}
+	}
+}
+
 func TestMCP_Cancel(t *testing.T) {
 	s := newBench(t).connect()
 	ctx, cancel := context.WithCancel(t.Context())
@@ -123,7 +142,7 @@ func TestMCP_Cancel(t *testing.T) {
 		t.Error("a cancelled call is no error")
 	}
 	for deadline := time.Now().Add(10 * time.Second); ; time.Sleep(50 * time.Millisecond) {
-		r, _ := call[execResult](t, s, "exec_sandboxed_command", execInput{Command: "cat /proc/[0-9]*/cmdline | tr '\\0' ' ' | grep -c 'sleep [4]321'; true"})
+		r, _ := invoke[call.Result](t, s, "exec_sandboxed_command", execInput{Command: "cat /proc/[0-9]*/cmdline | tr '\\0' ' ' | grep -c 'sleep [4]321'; true"})
 		if strings.TrimSpace(r.Stdout) == "0" {
 			return
 		}
@@ -148,26 +167,26 @@ func TestMCP_Files(t *testing.T) {
 		t.Fatal(err)
 	}
 	s := b.connect()
-	if r, failed := call[readOutput](t, s, "read_file", readInput{Path: "a"}); r.Content != "hello\n" {
+	if r, failed := invoke[readOutput](t, s, "read_file", readInput{Path: "a"}); r.Content != "hello\n" {
 		t.Errorf("%+v %s", r, failed)
 	}
-	if _, failed := call[writeOutput](t, s, "write_file", writeInput{Path: filepath.Join(b.workspace, "new"), Content: "text"}); failed != "" {
+	if _, failed := invoke[writeOutput](t, s, "write_file", writeInput{Path: filepath.Join(b.workspace, "new"), Content: "text"}); failed != "" {
 		t.Error(failed)
 	}
-	if r, _ := call[execResult](t, s, "exec_sandboxed_command", execInput{Command: "cat new"}); r.Stdout != "text" {
+	if r, _ := invoke[call.Result](t, s, "exec_sandboxed_command", execInput{Command: "cat new"}); r.Stdout != "text" {
 		t.Errorf("%+v", r)
 	}
-	if _, failed := call[execResult](t, s, "exec_sandboxed_command", execInput{Command: "ln -s ../secret link; ln -s / root; mkfifo fifo; ln -s ../../.. up"}); failed != "" {
+	if _, failed := invoke[call.Result](t, s, "exec_sandboxed_command", execInput{Command: "ln -s ../secret link; ln -s / root; mkfifo fifo; ln -s ../../.. up"}); failed != "" {
 		t.Fatal(failed)
 	}
 	for _, path := range []string{
 		"/etc/passwd", "../secret", "link", "root/etc/passwd", "up/etc/passwd", evil + "/x", "fifo", "/proc/self/environ", ".", "", "a\x00b",
 		b.workspace + "/../secret", "no/such",
 	} {
-		if r, failed := call[readOutput](t, s, "read_file", readInput{Path: path}); failed == "" {
+		if r, failed := invoke[readOutput](t, s, "read_file", readInput{Path: path}); failed == "" {
 			t.Errorf("read %q: %q", path, r.Content)
 		}
-		if _, failed := call[writeOutput](t, s, "write_file", writeInput{Path: path, Content: "x"}); failed == "" {
+		if _, failed := invoke[writeOutput](t, s, "write_file", writeInput{Path: path, Content: "x"}); failed == "" {
 			t.Errorf("write %q is no failure", path)
 		}
 	}
@@ -215,7 +234,7 @@ func TestMCP_HTTP(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer s.Close()
-	if r, failed := call[execResult](t, s, "exec_sandboxed_command", execInput{Command: "echo over http"}); r.Stdout != "over http\n" {
+	if r, failed := invoke[call.Result](t, s, "exec_sandboxed_command", execInput{Command: "echo over http"}); r.Stdout != "over http\n" {
 		t.Errorf("%+v %s", r, failed)
 	}
 }
@@ -234,7 +253,7 @@ func TestMCP_Latency(t *testing.T) {
 	var times []time.Duration
 	for range 40 {
 		began := time.Now()
-		if _, failed := call[execResult](t, s, "exec_sandboxed_command", execInput{Command: "/bin/true", Args: []string{}}); failed != "" {
+		if _, failed := invoke[call.Result](t, s, "exec_sandboxed_command", execInput{Command: "/bin/true", Args: []string{}}); failed != "" {
 			t.Fatal(failed)
 		}
 		times = append(times, time.Since(began))

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -11,6 +12,8 @@ import (
 	"strings"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/agentsafe/agentsafe/cmd/agentsafectl/call"
 )
 
 // maxFileBytes bounds what read_file and write_file move.
@@ -115,6 +118,68 @@ func (w *warm) readFile(unsafePath string, offset int64, limit int) (data []byte
 	}
 	data, err = io.ReadAll(io.NewSectionReader(f, offset, int64(limit)))
 	return data, st.Size(), err
+}
+
+// writeByExec replaces a file's content by a command in the container, so that the write is a transaction that can be
+// taken back. The path is judged first by the same rules as that of an opened file; a task that changes it meanwhile
+// makes the command write to what the task itself may write to.
+func (w *warm) writeByExec(ctx context.Context, unsafePath, text string) (*call.Result, error) {
+	if len(text) > maxFileBytes {
+		return nil, fmt.Errorf("path %q: %d bytes, at most %d", unsafePath, len(text), maxFileBytes)
+	}
+	name, err := w.relative(unsafePath)
+	if err != nil {
+		return nil, err
+	}
+	f, err := w.open(unsafePath, unix.O_WRONLY)
+	switch {
+	case err == nil:
+		f.Close()
+	case errors.Is(err, unix.ENOENT):
+		if err := w.checkNew(name); err != nil {
+			return nil, fmt.Errorf("path %q: %w", unsafePath, err)
+		}
+	default:
+		return nil, err
+	}
+	out, err := w.exec(ctx, execRequest{
+		Args:  []string{"/bin/sh", "-c", `exec cat >"$1"`, "write_file", path.Join(w.workspace, name)},
+		Stdin: text, Timeout: defaultCallTimeout, MaxOutput: defaultOutput,
+	})
+	if err == nil && (out.ExitCode != 0 || out.TimedOut) {
+		err = fmt.Errorf("path %q: %s", unsafePath, strings.TrimSpace(out.Stderr))
+	}
+	return out, err
+}
+
+// checkNew checks the directory of a file that does not exist yet. A symlink that leads nowhere is refused.
+func (w *warm) checkNew(name string) error {
+	dir, err := w.workspaceDir()
+	if err != nil {
+		return err
+	}
+	defer dir.Close()
+	how := unix.OpenHow{Flags: unix.O_PATH | unix.O_DIRECTORY | unix.O_CLOEXEC, Resolve: unix.RESOLVE_BENEATH | unix.RESOLVE_NO_MAGICLINKS}
+	parent, base := path.Split(strings.TrimSuffix(name, "/"))
+	if base == "" || base == "." || base == ".." {
+		return unix.EISDIR
+	}
+	var fd int
+	w.asUser(func() { fd, err = unix.Openat2(int(dir.Fd()), "./"+parent, &how) })
+	if errors.Is(err, unix.EXDEV) {
+		return errOutside
+	}
+	if err != nil {
+		return err
+	}
+	defer unix.Close(fd)
+	var st unix.Stat_t
+	if err := unix.Fstatat(fd, base, &st, unix.AT_SYMLINK_NOFOLLOW); err == nil {
+		return errors.New("a symlink that leads nowhere")
+	} else if !errors.Is(err, unix.ENOENT) {
+		return err
+	}
+	return nil
 }
 
 // writeFile replaces a file's content.

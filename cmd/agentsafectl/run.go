@@ -24,6 +24,7 @@ type runFlags struct {
 	network                  string
 	timeout                  time.Duration
 	json, quiet              bool
+	overlay                  bool // every exec a transaction, whatever the profile says
 	memory                   string
 	cpus                     float64
 	pids                     int64

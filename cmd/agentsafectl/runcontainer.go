@@ -23,6 +23,14 @@ func (o *operation) openRuntime() error {
 		// There is no engine here that could attach a network, and whoever calls is this host's root.
 		n.DialFrom = "host"
 	}
+	if o.flags.overlay && !profile.Unrestricted {
+		if w := &profile.Filesystem.Workspace; w.Mode == "" || w.Mode == profiles.WorkspaceDirect {
+			w.Mode = profiles.WorkspaceOverlay
+		}
+		if profile.Filesystem.Workspace.Mode == profiles.WorkspaceOverlay {
+			profile.Exec.Transaction = "auto"
+		}
+	}
 	o.runtime, err = container.Open(container.Options{
 		Root: o.flags.paths.state, Profile: profile,
 		CacheDir: filepath.Join(o.flags.paths.data, filterName), SeccompHelper: siblingProgram("agentsafe-seccomp"),

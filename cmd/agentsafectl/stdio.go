@@ -9,6 +9,8 @@ import (
 	"sync"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/agentsafe/agentsafe/cmd/agentsafectl/call"
 )
 
 // stdio is what the first process gets as descriptors 0, 1 and 2, and what is
@@ -51,7 +53,7 @@ func (s *stdio) openIn(uid, gid uint32) error {
 		s.in = os.Stdin
 		return err
 	}
-	r, w, err := ownedPipe(uid, gid)
+	r, w, err := call.OwnedPipe(uid, gid)
 	if err != nil {
 		return err
 	}
@@ -71,7 +73,7 @@ func (s *stdio) openOut(f *os.File, w io.Writer, uid, gid uint32) (*os.File, err
 		}
 		w = f
 	}
-	r, pipe, err := ownedPipe(uid, gid)
+	r, pipe, err := call.OwnedPipe(uid, gid)
 	if err != nil {
 		return nil, err
 	}
@@ -122,18 +124,6 @@ func mayHold(f *os.File) (bool, error) {
 	default:
 		return false, nil
 	}
-}
-
-func ownedPipe(uid, gid uint32) (r, w *os.File, err error) {
-	if r, w, err = os.Pipe(); err != nil {
-		return nil, nil, fmt.Errorf("create pipe: %w", err)
-	}
-	if err := r.Chown(int(uid), int(gid)); err != nil { // one inode: both ends
-		r.Close()
-		w.Close()
-		return nil, nil, fmt.Errorf("own pipe: %w", err)
-	}
-	return r, w, nil
 }
 
 // maxCaptureBytes bounds what --json keeps of each output.

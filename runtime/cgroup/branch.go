@@ -120,6 +120,20 @@ func (g *Group) PIDsRefused() (uint64, error) {
 	return n, nil
 }
 
+// PIDsPeak returns the most processes and threads that the group had at once; 0 where the kernel does not count them
+// (before Linux 6.1). Source: Linux cgroup-v2.rst, pids.peak.
+func (g *Group) PIDsPeak() uint64 {
+	dir := g.Path("pids")
+	if dir == "" {
+		return 0
+	}
+	n, err := readUint(dir, "pids.peak")
+	if err != nil {
+		return 0
+	}
+	return n
+}
+
 // CPUTime returns the processor time that the group has used, those of ended processes included.
 func (g *Group) CPUTime() (time.Duration, error) {
 	g.mu.Lock()

@@ -30,6 +30,9 @@ type ExecOptions struct {
 	ID string
 	// WallClock ends the process with all its descendants after this time, 0 for none; the profile's limit holds too.
 	WallClock time.Duration
+	// Branch gives the process a sub-cgroup of its own also without a time limit, so that Kill and SignalAll reach its
+	// descendants, and nothing else of the container.
+	Branch bool
 	// Detached says that nobody will call Wait on the result.
 	Detached bool
 	// Cgroups are sub-cgroups of the container's by controller, "" standing for all; nil is none.
@@ -120,8 +123,13 @@ func (p *Process) Signal(sig unix.Signal) error {
 	return nil
 }
 
-// Close releases the pidfd.
-func (p *Process) Close() { p.child.Close() }
+// Close releases the pidfd, and the process's sub-cgroup if it is empty.
+func (p *Process) Close() {
+	if p.cgroup != nil {
+		p.cgroup.Remove() //nolint:errcheck // what it left behind is in it, and the container's end takes both along
+	}
+	p.child.Close()
+}
 
 // Init returns the first process to the program that created the container, nil to others.
 func (c *Container) Init() *Process {

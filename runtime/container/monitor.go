@@ -127,6 +127,17 @@ func (c *Container) socketPath() string {
 	return "/proc/self/fd/" + strconv.Itoa(int(c.dir.Fd())) + "/" + wire.Socket
 }
 
+// RecordEvidence asks the supervisor of a container that runs, in another process, for a line in its evidence. data is
+// JSON.
+func (c *Container) RecordEvidence(kind string, data []byte) error {
+	m, err := c.dialMonitor()
+	if err != nil {
+		return fmt.Errorf("supervisor of container %q: %w", c.id, err)
+	}
+	defer m.conn.Close()
+	return wire.Call(m.conn, callTimeout, &wire.Request{Op: wire.OpRecord, Record: &wire.Record{Type: kind, Data: data}})
+}
+
 // monitorClient speaks to the supervisor of a container in another process.
 type monitorClient struct {
 	c    *Container

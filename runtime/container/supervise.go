@@ -101,6 +101,15 @@ func (c *Container) PIDsRefused() (uint64, error) {
 	return g.PIDsRefused()
 }
 
+// PIDsPeak returns the most processes and threads that the container had at once; 0 where the kernel does not count.
+func (c *Container) PIDsPeak() uint64 {
+	g, err := c.mustGroup()
+	if err != nil {
+		return 0
+	}
+	return g.PIDsPeak()
+}
+
 // CPUTime returns the processor time that the container has used.
 func (c *Container) CPUTime() (time.Duration, error) {
 	g, err := c.mustGroup()
@@ -214,10 +223,10 @@ func (c *Container) closeSupervisor(ctx context.Context) {
 
 // execBranch makes the sub-cgroup of a process whose descendants have to be found at its end; nil if they need not.
 func (c *Container) execBranch(o *ExecOptions, d *Detail) (*cgroup.Branch, error) {
-	if o.WallClock = execWallClock(o.WallClock, d.Policy.Profile); o.WallClock == 0 {
+	if o.WallClock = execWallClock(o.WallClock, d.Policy.Profile); o.WallClock == 0 && !o.Branch {
 		return nil, nil //nolint:nilnil // no need
 	}
-	if c.state.SupervisorPID == 0 {
+	if o.WallClock > 0 && c.state.SupervisorPID == 0 {
 		return nil, errors.New("a time limit of an exec needs a container that is supervised")
 	}
 	g, err := c.cgroupGroup()
@@ -230,13 +239,22 @@ func (c *Container) execBranch(o *ExecOptions, d *Detail) (*cgroup.Branch, error
 	return g.NewBranch("exec-" + strconv.FormatInt(time.Now().UnixNano(), 36) + "-" + strconv.Itoa(os.Getpid()))
 }
 
-// Kill ends the process with all its descendants if it has a time limit of its own, which makes them known; without one,
-// the process alone.
+// Kill ends the process with all its descendants if it has a sub-cgroup of its own (a time limit, or ExecOptions.Branch);
+// without one, the process alone.
 func (p *Process) Kill(ctx context.Context) error {
 	if p.cgroup != nil {
 		return p.cgroup.Kill(ctx)
 	}
 	return p.Signal(unix.SIGKILL)
+}
+
+// SignalAll sends a signal to the process and its descendants if it has a sub-cgroup of its own; without one, to the
+// process alone.
+func (p *Process) SignalAll(sig unix.Signal) error {
+	if p.cgroup != nil {
+		return p.cgroup.Signal(sig)
+	}
+	return p.Signal(sig)
 }
 
 // superviseExec reports a process that has joined.

@@ -10,6 +10,7 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"time"
 
@@ -25,12 +26,12 @@ import (
 // the id, by the time of its creation.
 const EvidenceDir = "/var/lib/agentsafe/evidence"
 
-// runLayout is how a container's log is named, so that names sort by time.
-const runLayout = "20060102T150405.000000000Z"
+// LogTime is how a container's log is named, so that names sort by time.
+const LogTime = "20060102T150405.000000000Z"
 
 // LogDir is where the log of a container is.
 func LogDir(dir, id string, created time.Time) string {
-	return filepath.Join(dir, id, created.UTC().Format(runLayout))
+	return filepath.Join(dir, id, created.UTC().Format(LogTime))
 }
 
 // evidence is the log of a container; nil keeps none.
@@ -69,7 +70,7 @@ func (s *Supervisor) startEvidence() error {
 	create := createRecord{
 		Container: e.predicate.Container, Argv: audit.Redact(d.Process.Args), EnvNames: envNames(d.Process.Env),
 		Cwd: d.Process.Cwd, UID: d.Process.User.UID, GID: d.Process.User.GID, Terminal: d.Process.Terminal,
-		Limits: p.Limits, Runtime: s.o.Version,
+		Limits: p.Limits, Runtime: s.o.Version, Policy: withoutValues(p),
 	}
 	if err := s.record(audit.TypeCreate, create); err != nil {
 		return err
@@ -96,6 +97,25 @@ type createRecord struct {
 	Terminal bool            `json:"terminal,omitempty"`
 	Limits   profiles.Limits `json:"limits"`
 	Runtime  string          `json:"runtime"`
+	// Policy is the whole profile, without the values of variables.
+	Policy *profiles.Profile `json:"policy"`
+}
+
+// withoutValues is a profile with the values of the variables that it sets, and secrets in commands, left out.
+func withoutValues(p *profiles.Profile) *profiles.Profile {
+	out := *p
+	if len(p.Environment.Set) > 0 {
+		out.Environment.Set = map[string]string{}
+		for name := range p.Environment.Set {
+			out.Environment.Set[name] = ""
+		}
+	}
+	out.Network.Credentials = slices.Clone(p.Network.Credentials)
+	for i := range out.Network.Credentials {
+		c := &out.Network.Credentials[i]
+		c.Command = audit.Redact(c.Command)
+	}
+	return &out
 }
 
 func describe(c *container.Container, p *profiles.Profile) audit.Container {
@@ -215,7 +235,7 @@ func (s *Supervisor) recordExit(status int) {
 	if stats, err := s.c.Stats(); err == nil {
 		data["peaks"] = map[string]uint64{
 			"memoryBytes": stats.Memory.Usage.Max, "memoryLimitBytes": stats.Memory.Usage.Limit,
-			"cpuNanoseconds": stats.CPU.Usage.Total, "pidsLimit": stats.Pids.Limit,
+			"cpuNanoseconds": stats.CPU.Usage.Total, "pidsLimit": stats.Pids.Limit, "pidsPeak": s.c.PIDsPeak(),
 		}
 	}
 	s.evidence.predicate.Result = r

@@ -134,7 +134,7 @@ func (s *Supervisor) watchExec(r *running) {
 		"id": r.ID, "pid": r.PID, "status": status, "timedOut": exit.TimedOut, "millis": exit.Ended.Sub(r.started).Milliseconds(),
 	})
 	for _, f := range callbacks {
-		f(exit)
+		f(&exit)
 	}
 	if r.branch != nil && !exit.TimedOut {
 		// What it left behind stays until the container ends.

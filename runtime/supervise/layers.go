@@ -16,8 +16,31 @@ type transactionRecord struct {
 	Exit      *int             `json:"exit,omitempty"`
 	Changes   int              `json:"changes"`
 	Bytes     int64            `json:"bytes"`
+	Digest    string           `json:"digest,omitempty"`
 	Conflicts []layer.Conflict `json:"conflicts,omitempty"`
 	Reason    string           `json:"reason,omitempty"`
+}
+
+// recordTransaction writes what became of an exec's layer, with the digest of what it changed.
+func (s *Supervisor) recordTransaction(e *ExecExit, tx *layer.Transaction) error {
+	if s.evidence == nil {
+		return nil
+	}
+	r := transactionRecord{
+		N: tx.N, Exec: e.ID, PID: e.PID, Status: tx.Status, Exit: tx.Exit, Changes: tx.Changes, Bytes: tx.Bytes,
+		Conflicts: tx.Conflicts[:min(len(tx.Conflicts), maxConflicts)], Reason: tx.Reason,
+	}
+	if tx.Changes > 0 {
+		l, err := layer.Open(s.c.State().Layers, s.c.ID())
+		if err != nil {
+			return err
+		}
+		defer l.Close()
+		if r.Digest, err = l.Digest(tx.N); err != nil {
+			s.o.Warn(fmt.Sprintf("digest of transaction %d: %v", tx.N, err))
+		}
+	}
+	return s.Record(audit.TypeTransaction, r)
 }
 
 // maxConflicts bounds what one line lists; the layer keeps them all.
@@ -28,7 +51,7 @@ func (s *Supervisor) commitLayers() error {
 	if s.c.State().Layers == "" {
 		return nil
 	}
-	s.OnExec(func(e ExecExit) {
+	s.OnExec(func(e *ExecExit) {
 		if e.Transaction == "" {
 			return
 		}
@@ -37,10 +60,9 @@ func (s *Supervisor) commitLayers() error {
 			status = nil
 		}
 		tx, err := s.c.FinishExec(e.PID, status)
+		e.Layer = tx
 		if err == nil && tx != nil {
-			err = s.Record(audit.TypeTransaction, transactionRecord{
-				tx.N, e.ID, e.PID, tx.Status, tx.Exit, tx.Changes, tx.Bytes, tx.Conflicts[:min(len(tx.Conflicts), maxConflicts)], tx.Reason,
-			})
+			err = s.recordTransaction(e, tx)
 		}
 		if err != nil {
 			s.o.Warn(fmt.Sprintf("commit transaction of exec %s: %v", e.ID, err))

@@ -12,6 +12,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/agentsafe/agentsafe/fs/layer"
 	"github.com/agentsafe/agentsafe/netns"
 	"github.com/agentsafe/agentsafe/profiles"
 	"github.com/agentsafe/agentsafe/runtime/audit"
@@ -112,10 +113,13 @@ type ExecExit struct {
 	Started, Ended time.Time
 	// TimedOut says that the process's own time limit has ended it.
 	TimedOut bool
+	// Layer is what became of its transaction; nil if it has none. It is there for functions that were registered after
+	// New has returned.
+	Layer *layer.Transaction
 }
 
-// OnExec is told of a process's end. It must not call the Supervisor.
-type OnExec func(e ExecExit)
+// OnExec is told of a process's end. It must not call the Supervisor. What it adds to e, later ones see.
+type OnExec func(e *ExecExit)
 
 // New puts a supervisor in charge of a container that has been created and not started. The socket is the listening one
 // of container.ListenSupervisor; it stays the caller's. c must stay open until the Supervisor is closed.

@@ -20,15 +20,15 @@ import (
 // Name is the directory of layers below agentsafectl's data directory.
 const Name = "layers"
 
-// app is what the commands share. data is set by the flags of the root command, once they are parsed.
-type app struct{ data *string }
+// app is what the commands share. data and state are set by the flags of the root command, once they are parsed.
+type app struct{ data, state *string }
 
-// Commands returns the commands for the layers below the data directory.
-func Commands(data *string) []*cobra.Command {
-	a := &app{data}
+// Commands returns the commands for the layers below the data directory; state is the directory of containers.
+func Commands(data, state *string) []*cobra.Command {
+	a := &app{data, state}
 	return []*cobra.Command{
 		a.logCommand(), a.showCommand(), a.diffCommand(), a.undoCommand(), a.redoCommand(), a.checkpointCommand(),
-		a.restoreCommand(), a.promoteCommand(), a.exportCommand(), a.layersCommand(),
+		a.restoreCommand(), a.promoteCommand(), a.requestsCommand(), a.exportCommand(), a.layersCommand(),
 	}
 }
 

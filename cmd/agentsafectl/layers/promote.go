@@ -18,6 +18,7 @@ import (
 type promoteFlags struct {
 	dryRun, interactive, asJSON bool
 	digest                      string
+	request                     int
 }
 
 func (a *app) promoteCommand() *cobra.Command {
@@ -45,6 +46,8 @@ sockets are never written.`,
 	c.Flags().BoolVarP(&f.interactive, "interactive", "i", false, "show each change and ask")
 	c.Flags().BoolVar(&f.asJSON, "json", false, "print the plan as JSON")
 	c.Flags().StringVar(&f.digest, "digest", "", "refuse unless the plan has this `digest` (of an earlier --dry-run)")
+	c.Flags().IntVar(&f.request, "request", 0, "write what `request` N asks for (agentsafectl requests)")
+	c.MarkFlagsMutuallyExclusive("request", "interactive")
 	c.MarkFlagsMutuallyExclusive("dry-run", "interactive")
 	c.MarkFlagsMutuallyExclusive("json", "interactive")
 	return c
@@ -56,6 +59,9 @@ func (a *app) promote(c *cobra.Command, f *promoteFlags, id string, paths []stri
 		return err
 	}
 	defer l.Close()
+	if paths, err = f.requested(l, paths); err != nil {
+		return err
+	}
 	plan, err := l.PlanPromotion(paths)
 	if err != nil {
 		return err
@@ -71,6 +77,14 @@ func (a *app) promote(c *cobra.Command, f *promoteFlags, id string, paths []stri
 	if !f.dryRun {
 		if err := l.Promote(plan); err != nil {
 			return explain(err, plan)
+		}
+		if err := a.record(l, plan, f.request); err != nil {
+			fmt.Fprintln(os.Stderr, "agentsafectl: note: it is written, and not in the evidence:", err)
+		}
+		if f.request != 0 {
+			if err := l.Decide(f.request, layer.RequestApproved); err != nil {
+				return err
+			}
 		}
 	}
 	if f.asJSON {

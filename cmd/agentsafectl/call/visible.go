@@ -1,4 +1,4 @@
-package main
+package call
 
 import (
 	"fmt"
@@ -7,10 +7,10 @@ import (
 	"unicode/utf8"
 )
 
-// visible returns text that is safe for a terminal and honest to a model: control characters other than line feed and
+// Visible returns text that is safe for a terminal and honest to a model: control characters other than line feed and
 // tab, bytes that are no UTF-8, and characters that show nothing or change the direction (zero-width, bidi, tags,
 // variation selectors) are written as escapes.
-func visible(s string) string {
+func Visible(s string) string {
 	clean := true
 	for _, r := range s {
 		if r == utf8.RuneError || hides(r) {
