@@ -65,6 +65,14 @@ func requestKeys() []requestKey {
 			p.Limits.OutputBytes, err = ParseBytes(v)
 			return err
 		}},
+		{"layer-bytes", func(p *Profile, v string) (err error) {
+			p.Limits.LayerBytes, err = ParseBytes(v)
+			return err
+		}},
+		{"layer-inodes", func(p *Profile, v string) (err error) {
+			p.Limits.LayerInodes, err = parsePositive(v)
+			return err
+		}},
 		{"drop-capabilities", func(p *Profile, v string) error {
 			var drop []string
 			for _, c := range split(v) {

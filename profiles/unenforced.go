@@ -13,10 +13,7 @@ type unenforcedField struct {
 // sets one. Whoever brings the enforcement removes the line.
 func unenforced() []unenforcedField {
 	return []unenforcedField{
-		{"filesystem.workspace.quota", func(p *Profile) bool { return p.Filesystem.Workspace.QuotaBytes != 0 }},
 		{"limits.outputBytes", func(p *Profile) bool { return p.Limits.OutputBytes != 0 }},
-		{"limits.layerBytes", func(p *Profile) bool { return p.Limits.LayerBytes != 0 }},
-		{"limits.layerInodes", func(p *Profile) bool { return p.Limits.LayerInodes != 0 }},
 	}
 }
 

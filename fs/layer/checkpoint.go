@@ -1,6 +1,7 @@
 package layer
 
 import (
+	"errors"
 	"fmt"
 	"os"
 	"strings"
@@ -29,18 +30,21 @@ func (l *Layers) SaveCheckpoint(name string) error {
 			return fmt.Errorf("checkpoint %q exists: %w", name, unix.EEXIST)
 		}
 	}
+	if l.stuck != nil {
+		return l.stuck
+	}
 	if err := l.Settle(); err != nil {
 		return err
 	}
-	if err := l.removeDir(checkpointDir(name)); err != nil {
+	if err := l.removeDirs(checkpointDir(name)); err != nil {
 		return err
 	}
-	if err := l.makeDir(checkpointDir(name)); err != nil {
+	if err := l.makeDirs(checkpointDir(name)); err != nil {
 		return err
 	}
 	for i := range l.Workspaces {
 		if err := l.copyUpper(&l.Workspaces[i], name); err != nil {
-			return fmt.Errorf("checkpoint %q: %w", name, err)
+			return fmt.Errorf("checkpoint %q: %w", name, errors.Join(err, l.removeDirs(checkpointDir(name))))
 		}
 	}
 	c := Checkpoint{Name: name, Time: time.Now().UTC()}
@@ -52,15 +56,15 @@ func (l *Layers) SaveCheckpoint(name string) error {
 }
 
 func (l *Layers) copyUpper(w *Workspace, name string) error {
-	if err := l.makeDir(checkpointUpper(name, w)); err != nil {
+	if err := l.makeDir(w, checkpointUpper(name, w)); err != nil {
 		return err
 	}
-	from, closeFrom, err := l.upper(upperDir(w))
+	from, closeFrom, err := l.upper(w, upperDir(w))
 	if err != nil {
 		return err
 	}
 	defer closeFrom()
-	to, closeTo, err := l.upper(checkpointUpper(name, w))
+	to, closeTo, err := l.upper(w, checkpointUpper(name, w))
 	if err != nil {
 		return err
 	}
@@ -98,14 +102,14 @@ func (l *Layers) restoreInto(w *Workspace, name string, n int) error {
 	if err != nil {
 		return err
 	}
-	into, closeInto, err := l.upper(txUpper(n, w))
+	into, closeInto, err := l.upper(w, txUpper(n, w))
 	if err != nil {
 		return err
 	}
 	defer closeInto()
 	done := "\x00"
 	for _, dir := range []string{upperDir(w), checkpointUpper(name, w)} {
-		changed, closeChanged, err := l.upper(dir)
+		changed, closeChanged, err := l.upper(w, dir)
 		if err != nil {
 			return err
 		}
@@ -142,7 +146,7 @@ func (l *Layers) checkpointView(w *Workspace, name string) (tree.Root, func(), e
 		return tree.Root{}, none, err
 	}
 	defer host.Close()
-	upper, err := l.open(checkpointUpper(name, w))
+	upper, err := l.open(w, checkpointUpper(name, w))
 	if err != nil {
 		return tree.Root{}, none, err
 	}

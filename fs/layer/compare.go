@@ -28,8 +28,8 @@ func (c *Comparison) Close() {
 	}
 }
 
-func (c *Comparison) open(l *Layers, name string) (tree.Root, error) {
-	r, closeRoot, err := l.upper(name)
+func (c *Comparison) open(l *Layers, w *Workspace, name string) (tree.Root, error) {
+	r, closeRoot, err := l.upper(w, name)
 	c.close = append(c.close, closeRoot)
 	return r, err
 }
@@ -45,7 +45,7 @@ func (l *Layers) CompareHost() (*Comparison, error) {
 			return nil, err
 		}
 		c.close = append(c.close, func() { host.Close() })
-		upper, err := c.open(l, upperDir(w))
+		upper, err := c.open(l, w, upperDir(w))
 		if err == nil {
 			err = c.add(w, tree.NewRoot(host), upper, tree.ListOptions{})
 		}
@@ -98,19 +98,19 @@ func (l *Layers) CompareRange(from, to int) (*Comparison, error) {
 
 func (l *Layers) compareOne(tx *Transaction) (*Comparison, error) {
 	c := &Comparison{}
-	if tx.Changes == 0 {
+	if tx.Changes == 0 || tx.Dropped {
 		return c, nil
 	}
 	for i := range l.Workspaces {
 		w := &l.Workspaces[i]
-		upper, err := c.open(l, txUpper(tx.N, w))
+		upper, err := c.open(l, w, txUpper(tx.N, w))
 		if err != nil {
 			c.Close()
 			return nil, err
 		}
 		var old tree.Root
 		if tx.Status == StatusCommitted || tx.Status == StatusUndone {
-			old, err = c.open(l, txUndo(tx.N, w))
+			old, err = c.open(l, w, txUndo(tx.N, w))
 		} else {
 			old, err = l.view(w)
 		}
@@ -154,11 +154,11 @@ func (l *Layers) compareSpan(c *Comparison, w *Workspace, from, to int) error {
 	keys := slices.SortedFunc(maps.Keys(groups), func(a, b span) int { return (a.first-b.first)<<16 + a.last - b.last })
 	for _, s := range keys {
 		slices.Sort(groups[s])
-		old, err := c.open(l, txUndo(s.first, w))
+		old, err := c.open(l, w, txUndo(s.first, w))
 		if err != nil {
 			return err
 		}
-		upper, err := c.open(l, txUpper(s.last, w))
+		upper, err := c.open(l, w, txUpper(s.last, w))
 		if err != nil {
 			return err
 		}

@@ -40,7 +40,13 @@ func crashOperation(op string) error {
 	defer l.Close()
 	switch name {
 	case "commit":
-		return l.Settle()
+		if err := l.Settle(); err != nil {
+			return err
+		}
+		if tx := l.Transactions[0]; tx.Status != StatusCommitted {
+			return errors.New(tx.Reason)
+		}
+		return nil
 	case "undo":
 		return l.Undo(1)
 	case "redo":
@@ -61,22 +67,51 @@ const crashCalls = "renameat,renameat2,mkdirat,unlinkat,linkat,symlinkat,mknodat
 // killAt runs an operation and kills it at its n-th call; it reports whether the operation came to its end before.
 func killAt(t *testing.T, op, store string, n int) bool {
 	t.Helper()
+	return injectAt(t, op, store, crashCalls, "signal=KILL:when="+strconv.Itoa(n))
+}
+
+// injectAt runs an operation with a fault in its system calls; it reports whether the operation came to its end.
+func injectAt(t *testing.T, op, store, calls, fault string) bool {
+	t.Helper()
 	self, err := os.Executable()
 	if err != nil {
 		t.Fatal(err)
 	}
-	cmd := exec.Command("strace", "-f", "-qq", "-o", "/dev/null", "-e", "trace="+crashCalls,
-		"-e", "inject="+crashCalls+":signal=KILL:when="+strconv.Itoa(n), self)
+	cmd := exec.Command("strace", "-f", "-qq", "-o", "/dev/null", "-e", "trace="+calls, "-e", "inject="+calls+":"+fault, self)
 	cmd.Env = append(os.Environ(), crashEnv+"="+op+" "+store, "GOMAXPROCS=1")
 	out, err := cmd.CombinedOutput()
 	if err == nil {
 		return true
 	}
 	var exit *exec.ExitError
-	if !errors.As(err, &exit) || exit.ExitCode() == 1 {
-		t.Fatalf("%s, killed at call %d: %v\n%s", op, n, err, out)
+	if killed := strings.HasPrefix(fault, "signal"); !errors.As(err, &exit) || killed == (exit.ExitCode() == 1) {
+		t.Fatalf("%s with %s: %v\n%s", op, fault, err, out)
 	}
 	return false
+}
+
+// crashBench makes layers on which an operation can be performed, closes them, and returns what is there before and after.
+func crashBench(t *testing.T, op string) (b *bench, before, after map[string]string) {
+	t.Helper()
+	b = newBench(t, start)
+	before = content(t, b.view())
+	no, dir, done := b.begin()
+	write(t, dir, map[string]string{"a": "2", "new/f": "n"})
+	must(t, os.RemoveAll(dir+"/d"))
+	must(t, os.Symlink("a", dir+"/link"))
+	done()
+	if op != opCommit {
+		if tx := b.finish(no); tx.Status != StatusCommitted {
+			t.Fatalf("%+v", tx)
+		}
+	}
+	after = map[string]string{"a": "2", "link": "-> a", "new": "dir", "new/f": "n", "keep": "dir", "keep/k": "k"}
+	if op == opRedo {
+		must(t, b.l.Undo(no))
+	}
+	b.l.Close()
+	b.base.Close()
+	return b, before, after
 }
 
 // TestKilledAtEveryStep kills commit, undo, redo and promote at every system call that changes a disk. Afterwards the
@@ -85,12 +120,7 @@ func TestKilledAtEveryStep(t *testing.T) {
 	if _, err := exec.LookPath("strace"); err != nil {
 		t.Skip("probe strace: ", err)
 	}
-	task := func(d string) {
-		write(t, d, map[string]string{"a": "2", "new/f": "n"})
-		must(t, os.RemoveAll(d+"/d"))
-		must(t, os.Symlink("a", d+"/link"))
-	}
-	for _, op := range []string{"commit", "undo", "redo", "promote"} {
+	for _, op := range []string{opCommit, opUndo, opRedo, opPromote} {
 		t.Run(op, func(t *testing.T) {
 			step := 5
 			if os.Getenv("AGENTSAFE_TEST_LONG") != "" {
@@ -98,24 +128,9 @@ func TestKilledAtEveryStep(t *testing.T) {
 			}
 			kills := 0
 			for n := 1; ; n += step {
-				b := newBench(t, start)
-				before := content(t, b.view())
-				no, dir, done := b.begin()
-				task(dir)
-				done()
-				if op != "commit" {
-					if tx := b.finish(no); tx.Status != StatusCommitted {
-						t.Fatalf("%+v", tx)
-					}
-				}
-				after := map[string]string{"a": "2", "link": "-> a", "new": "dir", "new/f": "n", "keep": "dir", "keep/k": "k"}
-				if op == "redo" {
-					must(t, b.l.Undo(no))
-				}
-				b.l.Close()
-				b.base.Close()
+				b, before, after := crashBench(t, op)
 				completed := killAt(t, op, b.store, n)
-				if op == "promote" {
+				if op == opPromote {
 					checkHost(t, b, n, before, after, completed)
 				} else {
 					checkView(t, b, n, before, after, completed, op)
@@ -136,14 +151,18 @@ func checkView(t *testing.T, b *bench, n int, before, after map[string]string, c
 	t.Helper()
 	l, err := Open(b.store, "c")
 	if err != nil {
-		t.Fatalf("killed at call %d: %v", n, err)
+		t.Fatalf("fault at call %d: %v", n, err)
 	}
 	defer l.Close()
-	if l.Pending != nil {
-		t.Errorf("killed at call %d: %+v is pending", n, l.Pending)
+	if l.Pending != nil || l.Stuck() != nil {
+		t.Errorf("fault at call %d: %+v is pending, %v", n, l.Pending, l.Stuck())
 	}
-	if op == "commit" {
+	if op == opCommit {
 		must(t, l.Settle()) // nothing is lost
+		if l.Transactions[0].Status == StatusFailed {
+			must(t, l.Redo(1))
+		}
+		completed = true
 	}
 	if _, err := l.view(&l.Workspaces[0]); err != nil {
 		t.Fatal(err)
@@ -152,10 +171,10 @@ func checkView(t *testing.T, b *bench, n int, before, after map[string]string, c
 	if l.Transactions[0].Status == StatusCommitted {
 		want = after
 	}
-	if completed && (op == "undo") == (l.Transactions[0].Status == StatusCommitted) {
+	if completed && (op == opUndo) == (l.Transactions[0].Status == StatusCommitted) {
 		t.Errorf("after %s: %s", op, l.Transactions[0].Status)
 	}
-	same(t, fmt.Sprintf("killed at call %d: view", n), content(t, "/proc/self/fd/"+strconv.Itoa(int(l.views["w0"].Fd()))), want)
+	same(t, fmt.Sprintf("fault at call %d: view", n), content(t, "/proc/self/fd/"+strconv.Itoa(int(l.views["w0"].Fd()))), want)
 	same(t, "the host", content(t, b.host), before)
 }
 
@@ -163,7 +182,7 @@ func checkHost(t *testing.T, b *bench, n int, before, after map[string]string, c
 	t.Helper()
 	l, err := Open(b.store, "c")
 	if err != nil {
-		t.Fatalf("killed at call %d: %v", n, err)
+		t.Fatalf("fault at call %d: %v", n, err)
 	}
 	l.Close()
 	got := content(t, b.host)
@@ -171,13 +190,13 @@ func checkHost(t *testing.T, b *bench, n int, before, after map[string]string, c
 	if maps.Equal(got, after) {
 		want = after
 	}
-	same(t, fmt.Sprintf("killed at call %d: host", n), got, want)
+	same(t, fmt.Sprintf("fault at call %d: host", n), got, want)
 	if completed && !maps.Equal(got, after) {
 		t.Errorf("the promotion is complete and the host is %v", got)
 	}
 	left, err := filepath.Glob(filepath.Join(b.host, ".agentsafe*"))
 	if err != nil || len(left) > 0 {
-		t.Errorf("killed at call %d: left %v", n, left)
+		t.Errorf("fault at call %d: left %v", n, left)
 	}
 	var st unix.Stat_t
 	must(t, unix.Stat(b.host, &st))

@@ -34,10 +34,29 @@
 // Neither construction shares locks or unix sockets between an exec and the base: an overlay has inodes of its own.
 // Renaming a directory that lies below answers EXDEV, as on every Docker image; mv copies then.
 //
-// # After a crash
+// # Limits
+//
+// A [Quota] gives the layers of a workspace, transactions and what is kept to take them back included, a file system of
+// their own: a sparse image with an ext4 without journal, on a loop device that ends with its last user, mounted detached
+// by whoever works on the layers. The task meets ENOSPC, and a commit that has no room leaves the view as it is.
+// Tried, on Linux 6.18:
+//
+//	                                  image (chosen)        tmpfs                    project quota
+//	what the task meets               ENOSPC                ENOSPC                   EDQUOT
+//	bytes and inodes                  both, exact           both, exact              both
+//	needs                             mke2fs, loop devices  nothing                  a store mounted with prjquota: this
+//	                                                                                 kernel has no quota format at all
+//	costs at the start                mke2fs and a mount    a mount                  two ioctls
+//	the layer outlives the container  yes                   needs a copy, at the     yes
+//	                                                        worst possible moment
+//	is charged to                     the disk              the task's memory limit  the disk
+//
+// # After a crash or a full disk
 //
 // An operation that changes a view notes itself in layer.json before its first step and after its last. Applying can be
 // repeated, because what is done already is no difference any more; whoever opens the layers next completes it. The
+// If that is impossible (the disk is full, the host's folder is read-only) the layers can be looked at and not changed
+// until it is; [Layers.Stuck] says why. A commit that fails is taken back, and its transaction kept as failed. The
 // overlays are volatile: fsync(2) in a layer does not reach the disk, so that after a power failure [State.Torn] says
 // that the layer may lack its last seconds. The host's folder is never concerned.
 //

@@ -23,6 +23,11 @@ type bench struct {
 
 func newBench(t *testing.T, files map[string]string) *bench {
 	t.Helper()
+	return newQuotaBench(t, files, Quota{})
+}
+
+func newQuotaBench(t *testing.T, files map[string]string, q Quota) *bench {
+	t.Helper()
 	if os.Geteuid() != 0 {
 		t.Skip("probe root: overlays need CAP_SYS_ADMIN")
 	}
@@ -47,7 +52,7 @@ func newBench(t *testing.T, files map[string]string) *bench {
 		t.Fatal(err)
 	}
 	defer source.Close()
-	if b.base, err = b.l.AddWorkspace(source, b.host, "/job", nil); err != nil {
+	if b.base, err = b.l.AddWorkspace(source, WorkspaceOptions{Path: b.host, Destination: "/job", Quota: q}); err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { b.base.Close() })
@@ -412,7 +417,8 @@ func TestMountAttached(t *testing.T) {
 	must(t, err)
 	base := os.NewFile(uintptr(clone), "base")
 	defer base.Close()
-	f, err := b.l.mountAttached(tx, &b.l.Workspaces[0], base)
+	w := &b.l.Workspaces[0]
+	f, err := b.l.overlayAttached(&stack{w: w, view: base, upper: txUpper(tx.N, w), work: txWork(tx.N, w), scratch: txDir(tx.N) + "/" + w.Name})
 	must(t, err)
 	write(t, "/proc/self/fd/"+strconv.Itoa(int(f.Fd())), map[string]string{"a": "2"})
 	f.Close()

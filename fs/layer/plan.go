@@ -21,8 +21,11 @@ type Item struct {
 	Flag     string `json:"flag,omitempty"`
 	Conflict string `json:"conflict,omitempty"`
 	Left     string `json:"left,omitempty"`
+	// Merged says that a text is written in which the host's changes are, too.
+	Merged bool `json:"merged,omitempty"`
 
-	w *Workspace
+	w      *Workspace
+	merged []byte
 }
 
 // PromotionPlan is what a promotion would write to the host.
@@ -72,7 +75,7 @@ func (l *Layers) baseChanges(w *Workspace) ([]tree.Change, error) {
 		return nil, err
 	}
 	defer host.Close()
-	upper, closeUpper, err := l.upper(upperDir(w))
+	upper, closeUpper, err := l.upper(w, upperDir(w))
 	if err != nil {
 		return nil, err
 	}
@@ -166,7 +169,7 @@ func match(wanted []string, p string, found map[string]bool, workspace string) (
 
 // judge fills in why an item can't or won't be written.
 func (l *Layers) judge(i *Item, named bool) error {
-	upper, closeUpper, err := l.upper(upperDir(i.w))
+	upper, closeUpper, err := l.upper(i.w, upperDir(i.w))
 	if err != nil {
 		return err
 	}
@@ -187,8 +190,10 @@ func (l *Layers) judge(i *Item, named bool) error {
 	if i.Flag = flag(upper, &i.Change); i.Flag != "" && !named && i.Left == "" {
 		i.Left = i.Flag + ": name it to promote it"
 	}
-	i.Conflict, err = l.hostChanged(i, tree.NewRoot(host))
-	return err
+	if i.Conflict, err = l.hostChanged(i, tree.NewRoot(host)); err != nil || i.Conflict == "" {
+		return err
+	}
+	return l.merge(i, upper, tree.NewRoot(host))
 }
 
 // hostChanged says, in words, that the host has changed a path since the layer began; "" if not.
@@ -251,7 +256,12 @@ func (l *Layers) digest(plan *PromotionPlan) (string, error) {
 }
 
 func (l *Layers) hashContent(h io.Writer, i *Item) error {
-	upper, closeUpper, err := l.upper(upperDir(i.w))
+	if i.Merged {
+		_, err := h.Write(i.merged)
+		fmt.Fprintf(h, "\n%d\n", len(i.merged))
+		return err
+	}
+	upper, closeUpper, err := l.upper(i.w, upperDir(i.w))
 	if err != nil {
 		return err
 	}

@@ -25,6 +25,9 @@ type promotionItem struct {
 	Workspace string `json:"workspace"` // name
 	Path      string `json:"path"`
 	Op        string `json:"op"` // put, mkdir, remove
+	Merged    bool   `json:"merged,omitempty"`
+
+	plan *Item // nil after a crash, when everything is staged
 }
 
 const (
@@ -33,12 +36,18 @@ const (
 	opRemove = "remove"
 )
 
+// errHalfWritten is a promotion that could be neither completed nor taken back.
+var errHalfWritten = errors.New("it could be neither completed nor taken back")
+
 const stagePrefix = ".agentsafe-promote-"
 
 // Promote writes a plan to the host: as the owner of each folder, beneath it by handle, atomically for each file, and
 // all or nothing. It is refused with a ConflictError if the plan has conflicts, or if what it would write is not what was
 // planned any more.
 func (l *Layers) Promote(plan *PromotionPlan) error {
+	if l.stuck != nil {
+		return l.stuck
+	}
 	if c := plan.Conflicts(); len(c) > 0 {
 		return &ConflictError{"promote", c}
 	}
@@ -62,13 +71,16 @@ func (l *Layers) Promote(plan *PromotionPlan) error {
 		case taken[i].Kind == tree.Dir:
 			continue
 		}
-		p.Items = append(p.Items, promotionItem{taken[i].w.Name, taken[i].Path, op})
+		p.Items = append(p.Items, promotionItem{taken[i].w.Name, taken[i].Path, op, taken[i].Merged, &taken[i]})
 	}
-	l.Pending = &Pending{Op: "promote", Promotion: p}
+	l.Pending = &Pending{Op: opPromote, Promotion: p}
 	if err := l.save(); err != nil {
+		l.Pending = nil
 		return err
 	}
-	if err := l.runPromotion(p); err != nil {
+	if err := l.runPromotion(p); errors.Is(err, errHalfWritten) {
+		return fmt.Errorf("promote: the next command on these layers completes it: %w", err)
+	} else if err != nil {
 		l.Pending = nil
 		return errors.Join(fmt.Errorf("promote: %w", err), l.save())
 	}
@@ -76,7 +88,7 @@ func (l *Layers) Promote(plan *PromotionPlan) error {
 	return l.save()
 }
 
-// runPromotion stages, swaps and cleans up. On an error everything is as before.
+// runPromotion stages, swaps and cleans up. On an error everything is as before, unless it is errHalfWritten.
 func (l *Layers) runPromotion(p *promotion) error {
 	t, err := l.openTargets(p)
 	if err != nil {
@@ -92,7 +104,11 @@ func (l *Layers) runPromotion(p *promotion) error {
 	}
 	for i := range p.Items {
 		if err := t.swap(i); err != nil {
-			return errors.Join(err, t.rollBack(i), t.clean())
+			if back := t.rollBack(i); back != nil {
+				// What was taken away lies in the staging directory alone: it stays until all is in place.
+				return errors.Join(err, back, errHalfWritten)
+			}
+			return errors.Join(err, t.clean())
 		}
 	}
 	t.remember(l)
@@ -107,7 +123,8 @@ func (l *Layers) recoverPromotion() error {
 		return err
 	}
 	defer t.close()
-	if p.Swap {
+	// Without a staging directory everything was in place, and what the host has done since is not ours.
+	if p.Swap && t.staged() {
 		for i := range p.Items {
 			if done, err := t.swapped(i); err != nil {
 				return err
@@ -196,11 +213,17 @@ func (t *targets) stage(l *Layers) error {
 			continue
 		}
 		f := t.folders[item.Workspace]
-		upper, closeUpper, err := l.upper(upperDir(f.w))
+		w := tree.Writer{Plain: true, Do: f.owner.do}
+		if item.Merged {
+			if err := w.Create(f.root, t.Stage+"/"+newName(i), item.plan.merged, item.plan.New.Mode); err != nil {
+				return err
+			}
+			continue
+		}
+		upper, closeUpper, err := l.upper(f.w, upperDir(f.w))
 		if err != nil {
 			return err
 		}
-		w := tree.Writer{Plain: true, Do: f.owner.do}
 		err = w.PutAs(upper, item.Path, f.root, t.Stage+"/"+newName(i))
 		closeUpper()
 		if err != nil {
@@ -208,6 +231,16 @@ func (t *targets) stage(l *Layers) error {
 		}
 	}
 	return nil
+}
+
+// staged reports whether a staging directory is still there: it goes last.
+func (t *targets) staged() bool {
+	for _, f := range t.folders {
+		if f.root.IsDir(t.Stage) {
+			return true
+		}
+	}
+	return false
 }
 
 // swap moves one item into place, and what was there into the staging directory.
@@ -257,18 +290,26 @@ func (t *targets) rollBack(n int) error {
 		item := t.Items[i]
 		f := t.folders[item.Workspace]
 		failed = errors.Join(failed, f.owner.do(func() error {
-			return f.root.PutBack(t.Stage+"/"+oldName(i), item.Path, i < n || item.Op == opRemove)
+			staged := ""
+			if item.Op == opPut {
+				staged = t.Stage + "/" + newName(i)
+			}
+			return f.root.PutBack(staged, t.Stage+"/"+oldName(i), item.Path, i < n || item.Op == opRemove)
 		}))
 	}
 	return failed
 }
 
-// remember notes what was written, so that it is not taken for a change of the host's.
+// remember notes what was written, so that it is not taken for a change of the host's. A merged text holds some of the
+// host's, which the layer's lacks.
 func (t *targets) remember(l *Layers) {
 	if l.Promoted == nil {
 		l.Promoted = map[string]Stamp{}
 	}
 	for _, item := range t.Items {
+		if item.Merged {
+			continue
+		}
 		st, err := t.folders[item.Workspace].root.Lstat(item.Path)
 		if err == nil {
 			l.Promoted[item.Workspace+"/"+item.Path] = Stamp{st.Ino, st.Ctim.Nano()}

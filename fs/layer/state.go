@@ -34,6 +34,7 @@ type State struct {
 	Workspaces   []Workspace   `json:"workspaces"`
 	Transactions []Transaction `json:"transactions,omitempty"`
 	Checkpoints  []Checkpoint  `json:"checkpoints,omitempty"`
+	Checks       []Check       `json:"checks,omitempty"`
 	Pending      *Pending      `json:"pending,omitempty"`
 	// Promoted remembers what promotions wrote, so that the host's file is not taken for somebody else's change.
 	Promoted map[string]Stamp `json:"promoted,omitempty"`
@@ -52,6 +53,8 @@ type Workspace struct {
 	MergedDev uint64 `json:"mergedDev,omitempty"`
 	// Nested are mount points of the container beneath Destination.
 	Nested []string `json:"nested,omitempty"`
+	// Quota, if there is one, says that the layers lie in an image.
+	Quota Quota `json:"quota,omitzero"`
 }
 
 // Status says what became of a transaction.
@@ -65,6 +68,7 @@ const (
 	StatusConflict  Status = "conflict"  // not applied: others had changed the same paths
 	StatusDiscarded Status = "discarded" // not applied: by the profile
 	StatusRefused   Status = "refused"   // not applied: the layer is not one that agentsafe reads
+	StatusFailed    Status = "failed"    // not applied: there was no room, or an error
 )
 
 // Transaction is one exec on a layer of its own, or a change that agentsafectl made in the same way.
@@ -82,7 +86,9 @@ type Transaction struct {
 	Changes   int        `json:"changes"`
 	Bytes     int64      `json:"bytes"`
 	Conflicts []Conflict `json:"conflicts,omitempty"`
-	Reason    string     `json:"reason,omitempty"` // why it was refused
+	Reason    string     `json:"reason,omitempty"` // why it was refused, or has failed
+	// Dropped says that what it wrote is not kept.
+	Dropped bool `json:"dropped,omitempty"`
 	// PID and PIDStart are its first process; 0 for none.
 	PID      int    `json:"pid,omitempty"`
 	PIDStart uint64 `json:"pidStart,omitempty"`
@@ -106,8 +112,10 @@ type Checkpoint struct {
 
 // Pending is an operation that changes a view and is not complete yet.
 type Pending struct {
-	Op string `json:"op"` // commit, undo, redo, promote
+	Op string `json:"op"`
 	N  int    `json:"n,omitempty"`
+	// Reason is why a commit is taken back.
+	Reason string `json:"reason,omitempty"`
 	// Promotion is what is being written to the host.
 	Promotion *promotion `json:"promotion,omitempty"`
 }
@@ -117,6 +125,15 @@ type Stamp struct {
 	Ino   uint64 `json:"ino"`
 	Ctime int64  `json:"ctime"`
 }
+
+// Operations that a crash can interrupt.
+const (
+	opCommit   = "commit"
+	opTakeBack = "take back" // of a commit that failed
+	opUndo     = "undo"
+	opRedo     = "redo"
+	opPromote  = "promote"
+)
 
 func readState(dir *os.File) (*State, error) {
 	fd, err := unix.Openat(int(dir.Fd()), stateFile, unix.O_RDONLY|unix.O_CLOEXEC|unix.O_NOFOLLOW, 0)

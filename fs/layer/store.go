@@ -28,9 +28,14 @@ var ErrNotExist = errors.New("no layers of this container")
 // Layers are the layers of one container, open and locked. Close them.
 type Layers struct {
 	*State
+	// Merge resolves conflicts of texts in a promotion; nil leaves them.
+	Merge Merge
+
 	path  string
 	dir   *os.File
 	views map[string]*os.File
+	disks map[string]*os.File
+	stuck error
 }
 
 // Create makes the directory of a container's layers below store (a path, which is made if it is missing), open and
@@ -57,7 +62,7 @@ func Create(store, id string) (*Layers, error) {
 		return nil, err
 	}
 	l.State = &State{Version: stateVersion, ID: id, Created: time.Now().UTC(), Boot: bootID()}
-	if err := l.makeDir("t"); err != nil {
+	if err := l.makeDir(nil, "t"); err != nil {
 		l.Close()
 		return nil, err
 	}
@@ -92,8 +97,8 @@ func checkID(id string) error {
 	return nil
 }
 
-// Open opens and locks the layers of a container, and completes what a crash interrupted. The error is ErrNotExist if
-// there are none.
+// Open opens and locks the layers of a container, and completes what a crash interrupted; if that is not possible, Stuck
+// says why. The error is ErrNotExist if there are none.
 func Open(store, id string) (*Layers, error) {
 	if err := checkID(id); err != nil {
 		return nil, err
@@ -109,9 +114,10 @@ func Open(store, id string) (*Layers, error) {
 		}
 		return nil, fmt.Errorf("layers of container %q: %w", id, err)
 	}
-	if err := l.recover(); err != nil {
-		l.Close()
-		return nil, fmt.Errorf("complete interrupted %s in the layers of container %q: %w", l.Pending.Op, id, err)
+	if p := l.Pending; p != nil {
+		if err := l.recover(); err != nil {
+			l.stuck = fmt.Errorf("the layers of container %q can't be changed until an interrupted %s is completed: %w", id, p.Op, err)
+		}
 	}
 	return l, nil
 }
@@ -141,30 +147,87 @@ func (l *Layers) Close() {
 	for _, f := range l.views {
 		f.Close()
 	}
+	for _, f := range l.disks {
+		f.Close()
+	}
 	l.dir.Close()
 }
 
 func (l *Layers) save() error { return writeFile(l.dir, stateFile, l.State) }
 
-// makeDir makes a directory beneath the container's; it may exist.
-func (l *Layers) makeDir(name string) error {
-	err := unix.Mkdirat(int(l.dir.Fd()), name, 0o700)
+// makeDir makes a directory of a workspace, or with nil of the container; it may exist.
+func (l *Layers) makeDir(w *Workspace, name string) error {
+	base, err := l.base(w)
+	if err != nil {
+		return err
+	}
+	err = unix.Mkdirat(int(base.Fd()), name, 0o700)
 	if err != nil && !errors.Is(err, unix.EEXIST) {
 		return fmt.Errorf("make directory %s of layer: %w", name, err)
 	}
 	return nil
 }
 
-// open opens a directory beneath the container's. The caller owns it.
-func (l *Layers) open(name string) (*os.File, error) {
-	fd, err := unix.Openat(int(l.dir.Fd()), name, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
+// makeDirs makes a directory of the container, and one of the same name in each image.
+func (l *Layers) makeDirs(name string) error {
+	err := l.makeDir(nil, name)
+	for i := range l.Workspaces {
+		if w := &l.Workspaces[i]; err == nil && w.Quota != (Quota{}) {
+			err = l.makeDir(w, name)
+		}
+	}
+	return err
+}
+
+// removeDirs removes what makeDirs made.
+func (l *Layers) removeDirs(name string) error {
+	err := l.removeDir(nil, name)
+	for i := range l.Workspaces {
+		if w := &l.Workspaces[i]; err == nil && w.Quota != (Quota{}) {
+			err = l.removeDir(w, name)
+		}
+	}
+	return err
+}
+
+// removeDir removes a directory of a workspace, or with nil of the container, with all that is in it.
+func (l *Layers) removeDir(w *Workspace, name string) error {
+	f, err := l.open(w, name)
+	if errors.Is(err, unix.ENOENT) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	err = tree.RemoveAll(tree.NewRoot(f))
+	f.Close()
+	if err != nil {
+		return fmt.Errorf("remove %s of layer: %w", name, err)
+	}
+	base, err := l.base(w)
+	if err != nil {
+		return err
+	}
+	if err := unix.Unlinkat(int(base.Fd()), name, unix.AT_REMOVEDIR); err != nil {
+		return fmt.Errorf("remove %s of layer: %w", name, err)
+	}
+	return nil
+}
+
+// open opens a directory of a workspace, or with nil of the container. The caller owns it.
+func (l *Layers) open(w *Workspace, name string) (*os.File, error) {
+	base, err := l.base(w)
+	if err != nil {
+		return nil, err
+	}
+	fd, err := unix.Openat(int(base.Fd()), name, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
 	if err != nil {
 		return nil, fmt.Errorf("open %s of layer: %w", name, err)
 	}
 	return os.NewFile(uintptr(fd), name), nil
 }
 
-// Directories beneath the container's.
+// Directories of a workspace, beneath the container's or in an image of its own.
 func upperDir(w *Workspace) string                  { return w.Name + "/upper" }
 func workDir(w *Workspace) string                   { return w.Name + "/work" }
 func txDir(n int) string                            { return "t/" + strconv.Itoa(n) }

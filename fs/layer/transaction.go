@@ -26,8 +26,11 @@ func (l *Layers) Begin(command []string, rule string) (*Transaction, error) {
 		n = l.Transactions[k-1].N + 1
 	}
 	tx := Transaction{N: n, Command: command, Started: time.Now().UTC(), Status: StatusOpen, Commit: rule}
+	if l.stuck != nil {
+		return nil, l.stuck
+	}
 	if err := l.makeTx(&tx); err != nil {
-		return nil, err
+		return nil, errors.Join(err, l.removeDirs(txDir(n)))
 	}
 	l.forget()
 	l.Transactions = append(l.Transactions, tx)
@@ -54,20 +57,20 @@ func (l *Layers) forget() {
 
 func (l *Layers) makeTx(tx *Transaction) error {
 	// Left by a crash before the state knew of it.
-	if err := l.removeDir(txDir(tx.N)); err != nil {
+	if err := l.removeDirs(txDir(tx.N)); err != nil {
 		return err
 	}
-	if err := l.makeDir(txDir(tx.N)); err != nil {
+	if err := l.makeDirs(txDir(tx.N)); err != nil {
 		return err
 	}
 	for i := range l.Workspaces {
 		w := &l.Workspaces[i]
 		for _, d := range []string{txDir(tx.N) + "/" + w.Name, txUpper(tx.N, w), txWork(tx.N, w)} {
-			if err := l.makeDir(d); err != nil {
+			if err := l.makeDir(w, d); err != nil {
 				return err
 			}
 		}
-		base, err := l.open(upperDir(w))
+		base, err := l.open(w, upperDir(w))
 		if err != nil {
 			return err
 		}
@@ -77,7 +80,7 @@ func (l *Layers) makeTx(tx *Transaction) error {
 		if err != nil {
 			return fmt.Errorf("stat layer: %w", err)
 		}
-		upper, err := l.open(txUpper(tx.N, w))
+		upper, err := l.open(w, txUpper(tx.N, w))
 		if err != nil {
 			return err
 		}
@@ -88,25 +91,6 @@ func (l *Layers) makeTx(tx *Transaction) error {
 		if err != nil {
 			return err
 		}
-	}
-	return nil
-}
-
-func (l *Layers) removeDir(name string) error {
-	f, err := l.open(name)
-	if errors.Is(err, unix.ENOENT) {
-		return nil
-	}
-	if err != nil {
-		return err
-	}
-	err = tree.RemoveAll(tree.NewRoot(f))
-	f.Close()
-	if err == nil {
-		err = unix.Unlinkat(int(l.dir.Fd()), name, unix.AT_REMOVEDIR)
-	}
-	if err != nil {
-		return fmt.Errorf("remove %s of layer: %w", name, err)
 	}
 	return nil
 }
@@ -125,7 +109,7 @@ func (l *Layers) Abandon(n int) error {
 			return err
 		}
 	}
-	return l.removeDir(txDir(n))
+	return l.removeDirs(txDir(n))
 }
 
 // find returns a transaction by its number.
@@ -141,6 +125,9 @@ func (l *Layers) find(n int) (*Transaction, error) {
 // Settle decides on every open transaction whose process has ended and which nobody has decided on: its exit status is
 // unknown then, so that one that commits on success alone is not committed.
 func (l *Layers) Settle() error {
+	if l.stuck != nil {
+		return nil // whoever wants to change something is told
+	}
 	for i := range l.Transactions {
 		tx := &l.Transactions[i]
 		if tx.Status != StatusOpen || sameProcess(tx.PID, tx.PIDStart) {
@@ -168,6 +155,9 @@ func (l *Layers) Finish(n int, exit *int) error {
 	if err != nil || tx.Status != StatusOpen {
 		return err
 	}
+	if l.stuck != nil {
+		return l.stuck
+	}
 	tx.Exit, tx.Ended = exit, time.Now().UTC()
 	commit := tx.Commit == "" || tx.Commit == CommitAlways || tx.Commit == CommitSuccess && exit != nil && *exit == 0
 	changes, err := l.measure(tx)
@@ -185,7 +175,7 @@ func (l *Layers) Finish(n int, exit *int) error {
 		if err := l.save(); err != nil {
 			return err
 		}
-		return l.removeDir(txDir(n))
+		return l.removeDirs(txDir(n))
 	}
 	if tx.Conflicts, err = l.conflicts(tx, changes); err != nil {
 		return err
@@ -237,7 +227,7 @@ func (l *Layers) against(dir string, w *Workspace, whole map[string]bool) ([]tre
 	if err != nil {
 		return nil, err
 	}
-	upper, closeUpper, err := l.upper(dir)
+	upper, closeUpper, err := l.upper(w, dir)
 	if err != nil {
 		return nil, err
 	}
@@ -245,18 +235,23 @@ func (l *Layers) against(dir string, w *Workspace, whole map[string]bool) ([]tre
 	return tree.List(upper, v, tree.ListOptions{Whole: whole})
 }
 
-// commit applies a transaction to the views. What it replaces is kept first.
+// commit applies a transaction to the views. What it replaces is kept first. If there is no room for that, or something
+// else fails, the views are as before, and the transaction is kept as one that has failed.
 func (l *Layers) commit(tx *Transaction, changes []change) error {
-	l.Pending = &Pending{Op: "commit", N: tx.N}
-	for _, step := range []func() error{
-		func() error { return l.capture(tx, changes) },
-		l.save,
-		func() error { return l.apply(tx, txUpper) },
-	} {
-		if err := step(); err != nil {
-			l.Pending = nil
-			return fmt.Errorf("commit transaction %d: %w", tx.N, err)
-		}
+	err := l.capture(tx, changes)
+	if err == nil {
+		err = l.room(tx, changes)
+	}
+	if err != nil {
+		return l.fail(tx, err)
+	}
+	l.Pending = &Pending{Op: opCommit, N: tx.N}
+	if err := l.save(); err != nil {
+		l.Pending = nil
+		return err
+	}
+	if err := l.apply(tx, txUpper); err != nil {
+		return l.takeBack(tx, err)
 	}
 	tx.Status, l.Pending = StatusCommitted, nil
 	return l.save()
@@ -266,10 +261,10 @@ func (l *Layers) commit(tx *Transaction, changes []change) error {
 func (l *Layers) capture(tx *Transaction, changes []change) error {
 	for i := range l.Workspaces {
 		w := &l.Workspaces[i]
-		if err := l.removeDir(txUndo(tx.N, w)); err != nil {
+		if err := l.removeDir(w, txUndo(tx.N, w)); err != nil {
 			return err
 		}
-		if err := l.makeDir(txUndo(tx.N, w)); err != nil {
+		if err := l.makeDir(w, txUndo(tx.N, w)); err != nil {
 			return err
 		}
 		if err := l.captureWorkspace(tx, w, changes); err != nil {
@@ -284,7 +279,7 @@ func (l *Layers) captureWorkspace(tx *Transaction, w *Workspace, changes []chang
 	if err != nil {
 		return err
 	}
-	undo, closeUndo, err := l.upper(txUndo(tx.N, w))
+	undo, closeUndo, err := l.upper(w, txUndo(tx.N, w))
 	if err != nil {
 		return err
 	}
@@ -322,7 +317,7 @@ func (l *Layers) applyWorkspace(w *Workspace, dir string) error {
 	if err != nil {
 		return err
 	}
-	upper, closeUpper, err := l.upper(dir)
+	upper, closeUpper, err := l.upper(w, dir)
 	if err != nil {
 		return err
 	}
@@ -337,11 +332,20 @@ func (l *Layers) applyWorkspace(w *Workspace, dir string) error {
 	}
 	below := tree.NewRoot(host) // without a host folder nothing is below
 	var writer tree.Writer
+	// What goes makes room for what comes.
+	for i := range list {
+		if list[i].Op == tree.Delete {
+			if err := writer.Remove(v, list[i].Path); err != nil {
+				return err
+			}
+		}
+	}
 	for i := range list {
 		c := &list[i]
 		if c.Op == tree.Delete {
-			err = writer.Remove(v, c.Path)
-		} else if err = writer.Put(upper, v, c.Path); err == nil && c.Kind == tree.File {
+			continue
+		}
+		if err = writer.Put(upper, v, c.Path); err == nil && c.Kind == tree.File {
 			if _, missing := below.Lstat(c.Path); missing == nil {
 				err = v.MarkBelow(c.Path)
 			}

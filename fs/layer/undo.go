@@ -102,12 +102,12 @@ func (l *Layers) touched(tx *Transaction) []string {
 
 // txChanges lists what a committed transaction changed in a workspace: its own layer against what it replaced.
 func (l *Layers) txChanges(tx *Transaction, w *Workspace) ([]tree.Change, error) {
-	upper, closeUpper, err := l.upper(txUpper(tx.N, w))
+	upper, closeUpper, err := l.upper(w, txUpper(tx.N, w))
 	if err != nil {
 		return nil, err
 	}
 	defer closeUpper()
-	undo, closeUndo, err := l.upper(txUndo(tx.N, w))
+	undo, closeUndo, err := l.upper(w, txUndo(tx.N, w))
 	if err != nil {
 		return nil, err
 	}
@@ -118,16 +118,22 @@ func (l *Layers) txChanges(tx *Transaction, w *Workspace) ([]tree.Change, error)
 // Undo takes a committed transaction back. It is refused with a ConflictError, and nothing is changed, where its paths
 // are not as it left them.
 func (l *Layers) Undo(n int) error {
-	return l.turn(n, "undo", StatusCommitted, StatusUndone, txUpper, txUndo)
+	return l.turn(n, opUndo, StatusCommitted, StatusUndone, txUpper, txUndo)
 }
 
-// Redo applies a transaction that was undone again.
+// Redo applies a transaction that was undone again. One that has failed is committed.
 func (l *Layers) Redo(n int) error {
-	return l.turn(n, "redo", StatusUndone, StatusCommitted, txUndo, txUpper)
+	if tx, err := l.find(n); err == nil && tx.Status == StatusFailed && l.stuck == nil {
+		return l.retry(tx)
+	}
+	return l.turn(n, opRedo, StatusUndone, StatusCommitted, txUndo, txUpper)
 }
 
 // turn moves a transaction from one status to the other if the views are what is expects.
 func (l *Layers) turn(n int, op string, from, to Status, is, becomes func(int, *Workspace) string) error {
+	if l.stuck != nil {
+		return l.stuck
+	}
 	tx, err := l.find(n)
 	if err != nil {
 		return err
@@ -148,10 +154,16 @@ func (l *Layers) turn(n int, op string, from, to Status, is, becomes func(int, *
 	}
 	l.Pending = &Pending{Op: op, N: n}
 	if err := l.save(); err != nil {
+		l.Pending = nil
 		return err
 	}
 	if err := l.apply(tx, becomes); err != nil {
-		return fmt.Errorf("%s transaction %d: %w", op, n, err)
+		// Back to what it was; if there is no room for that either, the next who opens the layers goes on.
+		if back := l.apply(tx, is); back != nil {
+			return fmt.Errorf("%s transaction %d: %w", op, n, errors.Join(err, back))
+		}
+		l.Pending = nil
+		return errors.Join(fmt.Errorf("%s transaction %d: nothing was changed: %w", op, n, err), l.save())
 	}
 	tx.Status, l.Pending = to, nil
 	return l.save()
@@ -192,7 +204,7 @@ func (l *Layers) recover() error {
 	if p == nil {
 		return nil
 	}
-	if p.Op == "promote" {
+	if p.Op == opPromote {
 		return l.recoverPromotion()
 	}
 	tx, err := l.find(p.N)
@@ -200,11 +212,18 @@ func (l *Layers) recover() error {
 		return err
 	}
 	dir, to := txUpper, StatusCommitted
-	if p.Op == "undo" {
+	if p.Op == opUndo || p.Op == opTakeBack {
 		dir, to = txUndo, StatusUndone
 	}
-	if err := l.apply(tx, dir); err != nil {
+	err = l.apply(tx, dir)
+	if err != nil && p.Op == opCommit {
+		return l.takeBack(tx, err)
+	}
+	if err != nil {
 		return err
+	}
+	if p.Op == opTakeBack {
+		return l.fail(tx, errors.New(p.Reason))
 	}
 	tx.Status, l.Pending = to, nil
 	return l.save()

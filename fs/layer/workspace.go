@@ -9,15 +9,22 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/agentsafe/agentsafe/fs/layer/tree"
-	"github.com/agentsafe/agentsafe/fs/rootfs"
 	"github.com/agentsafe/agentsafe/fs/safepath"
 )
 
+// WorkspaceOptions say what AddWorkspace makes.
+type WorkspaceOptions struct {
+	Path        string   // the real path of the folder on the host
+	Destination string   // in the container
+	Nested      []string // mount points of the container beneath Destination
+	Quota       Quota
+}
+
 // AddWorkspace lays an overlay over a folder of the host and returns it as a detached mount, which the caller owns.
-// source is an open directory of the caller's mount namespace whose real path on the host is path; nested are mount
-// points of the container beneath destination. The state is not saved: the caller saves once, when the container's
-// first process is known.
-func (l *Layers) AddWorkspace(source *os.File, path, destination string, nested []string) (*os.File, error) {
+// source is the open folder, of the caller's mount namespace. With a quota the layers of the workspace lie in a file
+// system of their own. The state is not saved: the caller saves once, when the container's first process is known.
+func (l *Layers) AddWorkspace(source *os.File, o WorkspaceOptions) (*os.File, error) {
+	path := o.Path
 	if err := CheckLower(path); err != nil {
 		return nil, err
 	}
@@ -26,14 +33,23 @@ func (l *Layers) AddWorkspace(source *os.File, path, destination string, nested 
 		return nil, fmt.Errorf("stat workspace %q: %w", path, err)
 	}
 	w := Workspace{
-		Name: "w" + strconv.Itoa(len(l.Workspaces)), Destination: destination, Source: path, Dev: st.Dev, Ino: st.Ino, Nested: nested,
+		Name: "w" + strconv.Itoa(len(l.Workspaces)), Destination: o.Destination, Source: path, Dev: st.Dev, Ino: st.Ino,
+		Nested: o.Nested, Quota: o.Quota,
 	}
-	for _, d := range []string{w.Name, upperDir(&w), workDir(&w)} {
-		if err := l.makeDir(d); err != nil {
+	if err := l.makeDir(nil, w.Name); err != nil {
+		return nil, err
+	}
+	if w.Quota != (Quota{}) {
+		if err := l.makeDisk(&w); err != nil {
+			return nil, fmt.Errorf("workspace %q: %w", path, err)
+		}
+	}
+	for _, d := range []string{"t", w.Name, upperDir(&w), workDir(&w)} {
+		if err := l.makeDir(&w, d); err != nil {
 			return nil, err
 		}
 	}
-	upper, err := l.open(upperDir(&w))
+	upper, err := l.open(&w, upperDir(&w))
 	if err != nil {
 		return nil, err
 	}
@@ -45,7 +61,7 @@ func (l *Layers) AddWorkspace(source *os.File, path, destination string, nested 
 	if w.Since, err = clock(upper); err != nil {
 		return nil, err
 	}
-	merged, err := l.overlay([]*os.File{source}, upperDir(&w), workDir(&w))
+	merged, err := l.overlay(&stack{w: &w, host: source, upper: upperDir(&w), work: workDir(&w)})
 	if err != nil {
 		return nil, fmt.Errorf("workspace %q: %w", path, explainLower(err))
 	}
@@ -88,23 +104,6 @@ func clock(dir *os.File) (int64, error) {
 	return st.Ctim.Nano(), nil
 }
 
-// overlay mounts lower below the upper directory of the given names. It is volatile: fsync(2) in a layer reaches no disk,
-// and the end of a container does not wait for one. The host's folder is not concerned.
-func (l *Layers) overlay(lower []*os.File, upper, work string) (*os.File, error) {
-	u, err := l.open(upper)
-	if err != nil {
-		return nil, err
-	}
-	defer u.Close()
-	w, err := l.open(work)
-	if err != nil {
-		return nil, err
-	}
-	defer w.Close()
-	o := rootfs.Overlay{Lower: lower, Upper: u, Work: w, Volatile: true}
-	return o.Open()
-}
-
 func explainLower(err error) error {
 	return fmt.Errorf("the folder can't be overlaid, or the directory of layers can't hold an overlay's upper directory "+
 		"(the workspace mode direct goes without): %w", err)
@@ -140,12 +139,20 @@ func (w *Workspace) host() (*os.File, error) {
 	if err != nil {
 		return nil, fmt.Errorf("open the host's folder: %w", err)
 	}
-	var st unix.Stat_t
-	if err := unix.Fstat(int(f.Fd()), &st); err != nil || st.Dev != w.Dev || st.Ino != w.Ino {
+	if err := w.isSource(f); err != nil {
 		f.Close()
-		return nil, fmt.Errorf("the folder %q is not the one that the task saw: it was replaced since: %w", w.Source, unix.ESTALE)
+		return nil, err
 	}
 	return f, nil
+}
+
+// isSource reports, by an error, that dir is not the folder that the layer lies on.
+func (w *Workspace) isSource(dir *os.File) error {
+	var st unix.Stat_t
+	if err := unix.Fstat(int(dir.Fd()), &st); err != nil || st.Dev != w.Dev || st.Ino != w.Ino {
+		return fmt.Errorf("the folder %q is not the one that the task saw: it was replaced since: %w", w.Source, unix.ESTALE)
+	}
+	return nil
 }
 
 // view opens the merged view of a workspace: the running container's own, or a new overlay once it is gone. It stays
@@ -175,10 +182,10 @@ func (l *Layers) openView(w *Workspace) (*os.File, error) {
 	}
 	defer host.Close()
 	// What a volatile overlay leaves so that it is not mounted again after a crash of the machine: State.Boot tells that.
-	if err := l.removeDir(workDir(w) + "/work/incompat"); err != nil {
+	if err := l.removeDir(w, workDir(w)+"/work/incompat"); err != nil {
 		return nil, err
 	}
-	f, err := l.overlay([]*os.File{host}, upperDir(w), workDir(w))
+	f, err := l.overlay(&stack{w: w, host: host, upper: upperDir(w), work: workDir(w)})
 	if err != nil {
 		return nil, fmt.Errorf("workspace %q: %w", w.Destination, err)
 	}
@@ -225,9 +232,9 @@ func (w *Workspace) IsView(dir *os.File) error {
 	return nil
 }
 
-// upper opens the upper directory of a workspace.
-func (l *Layers) upper(name string) (tree.Root, func(), error) {
-	f, err := l.open(name)
+// upper opens an upper directory of a workspace.
+func (l *Layers) upper(w *Workspace, name string) (tree.Root, func(), error) {
+	f, err := l.open(w, name)
 	if err != nil {
 		return tree.Root{}, func() {}, err
 	}

@@ -211,3 +211,49 @@ func TestRefusedWorkspaces(t *testing.T) {
 		})
 	}
 }
+
+// TestQuota gives a container an amount of disk. The task meets ENOSPC, and everything goes on.
+func TestQuota(t *testing.T) {
+	if unix.Access("/dev/loop-control", unix.R_OK) != nil {
+		t.Skip("probe /dev/loop-control: a quota needs loop devices")
+	}
+	d := bare(t)
+	dir := folder(t, map[string]string{"a": "1", "b": "2"})
+	before := listing(t, dir)
+	id := up(t, d, dir, func(s *specs.Spec) {
+		s.Annotations["agentsafe.dev/layer-bytes"], s.Annotations["agentsafe.dev/layer-inodes"] = "16MiB", "300"
+	})
+	r := d.Do(t, append([]string{"exec", id}, sh("dd if=/dev/zero of=big bs=64k; echo $?; stat -c %s big; rm big; i=0; while : >f$i; do i=$((i+1)); done")...)...)
+	if r.Exit == 0 || strings.Count(r.Stderr, "No space left on device") != 2 {
+		t.Errorf("a full layer:\n%v", r)
+	}
+	if got := exec(t, d, id, "rm -f f*; echo 3 >a; mkdir n; echo n >n/f; ls"); got != "a\nb\nn" {
+		t.Errorf("after a full layer: %q", got)
+	}
+	// What a commit has no room for is kept, and said.
+	exec(t, d, id, "dd if=/dev/zero of=half bs=1M count=9 2>/dev/null; rm b")
+	h := history(t, id)
+	if last := h[len(h)-1]; last.Status != "failed" {
+		t.Errorf("log: %+v", h)
+	}
+	if got := exec(t, d, id, "ls"); got != "a\nb\nn" {
+		t.Errorf("after a commit without room: %q", got)
+	}
+	if now := listing(t, dir); now != before {
+		t.Errorf("the host's folder has changed:\n%s", now)
+	}
+	d.Must(t, "delete", "--force", id)
+	mustCtl(t, "promote", id)
+	if now := listing(t, dir); !strings.Contains(now, `a -rw-r--r-- "3\n"`) || !strings.Contains(now, "n/f") {
+		t.Errorf("promoted:\n%s", now)
+	}
+	if bound, err := filepath.Glob("/sys/block/loop*/loop/backing_file"); err != nil {
+		t.Error(err)
+	} else {
+		for _, p := range bound {
+			if file, err := os.ReadFile(p); err == nil && strings.Contains(string(file), id) {
+				t.Errorf("%s is left: %s", p, file)
+			}
+		}
+	}
+}

@@ -39,6 +39,9 @@ type ExecOptions struct {
 	Cgroups map[string]string
 	// IgnorePaused lets the process wait in a frozen cgroup.
 	IgnorePaused bool
+	// Discard runs the process on a layer of its own over the workspaces, whatever the profile says of transactions, and
+	// throws away what it writes there: a check that leaves what it judges as it is.
+	Discard bool
 	// program is executed in place of what Args[0] names.
 	program string
 }
@@ -176,8 +179,8 @@ func (c *Container) Exec(ctx context.Context, o *ExecOptions) (*Process, error) 
 		return nil, err
 	}
 	var tx *transaction
-	if o.program == "" && c.transactional(process) {
-		if tx, err = c.beginTransaction(process, pidfd); err != nil {
+	if o.program == "" && c.transactional(process, o) {
+		if tx, err = c.beginTransaction(process, o, pidfd); err != nil {
 			return nil, err
 		}
 	}

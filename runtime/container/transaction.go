@@ -27,10 +27,10 @@ func transacts(p *profiles.Profile) bool {
 	return p.Exec.Transaction == transactionAuto && p.Filesystem.Workspace.Mode == profiles.WorkspaceOverlay
 }
 
-// transactional reports whether an exec runs on a layer of its own: by profile, without a terminal, and in a container
-// that has overlaid workspaces.
-func (c *Container) transactional(process *specs.Process) bool {
-	return c.state.Layers != "" && !process.Terminal && c.detail.Policy.Profile.Exec.Transaction == transactionAuto
+// transactional reports whether an exec runs on a layer of its own: by profile or by wish, without a terminal, and in a
+// container that has overlaid workspaces.
+func (c *Container) transactional(process *specs.Process, o *ExecOptions) bool {
+	return c.state.Layers != "" && !process.Terminal && (o.Discard || c.detail.Policy.Profile.Exec.Transaction == transactionAuto)
 }
 
 // transaction is the layer of an exec, from before its process exists until it runs. The layers stay locked that long.
@@ -48,7 +48,7 @@ type view struct {
 }
 
 // beginTransaction makes the layer and its views. pidfd is the container's first process.
-func (c *Container) beginTransaction(process *specs.Process, pidfd *os.File) (tx *transaction, err error) {
+func (c *Container) beginTransaction(process *specs.Process, o *ExecOptions, pidfd *os.File) (tx *transaction, err error) {
 	l, err := c.openSettled()
 	if err != nil {
 		return nil, err
@@ -64,7 +64,11 @@ func (c *Container) beginTransaction(process *specs.Process, pidfd *os.File) (tx
 	if err := l.Settle(); err != nil {
 		c.rt.opts.Warn(fmt.Sprintf("commit earlier transactions of container %q: %v", c.id, err))
 	}
-	began, err := l.Begin(process.Args, c.detail.Policy.Profile.Exec.Commit)
+	rule := c.detail.Policy.Profile.Exec.Commit
+	if o.Discard {
+		rule = layer.CommitNever
+	}
+	began, err := l.Begin(process.Args, rule)
 	if err != nil {
 		return tx, err
 	}

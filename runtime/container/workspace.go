@@ -89,13 +89,31 @@ func (cr *creation) overlay(i int) error {
 			nested = append(nested, other.Destination)
 		}
 	}
-	merged, err := cr.layers.AddWorkspace(source, s.Path, m.Destination, nested)
+	merged, err := cr.layers.AddWorkspace(source, layer.WorkspaceOptions{
+		Path: s.Path, Destination: m.Destination, Nested: nested, Quota: cr.layerQuota(),
+	})
 	if err != nil {
 		return err
 	}
 	s.Tree.Close()
 	s.Tree = merged
 	return nil
+}
+
+// layerQuota is what one workspace gets of the profile's limits: those of the container are divided among all.
+func (cr *creation) layerQuota() layer.Quota {
+	share := func(limit int64) int64 {
+		if limit == 0 {
+			return 0
+		}
+		return max(limit/int64(len(cr.workspaceMounts)), 1)
+	}
+	limits := cr.policy.Profile.Limits
+	q := layer.Quota{Bytes: share(limits.LayerBytes), Inodes: share(limits.LayerInodes)}
+	if most := cr.workspace.QuotaBytes; most > 0 && (q.Bytes == 0 || most < q.Bytes) {
+		q.Bytes = most
+	}
+	return q
 }
 
 // layersStarted writes down whose layers they are, now that the first process has a number, and lets go of them.

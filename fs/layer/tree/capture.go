@@ -3,6 +3,7 @@ package tree
 import (
 	"errors"
 	"fmt"
+	"os"
 
 	"golang.org/x/sys/unix"
 )
@@ -135,4 +136,26 @@ func (r Root) markOpaque(unsafePath string) error {
 	}
 	defer dir.Close()
 	return setOpaque(dir, name)
+}
+
+// Create makes a new file with a content of the caller's. Of the mode the permission bits count.
+func (w *Writer) Create(dst Root, unsafePath string, data []byte, mode uint32) error {
+	err := w.do(func() error {
+		dir, name, err := dst.parent(unsafePath)
+		if err != nil {
+			return err
+		}
+		defer dir.Close()
+		fd, err := unix.Openat(int(dir.Fd()), name, unix.O_WRONLY|unix.O_CREAT|unix.O_EXCL|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0o600)
+		if err != nil {
+			return err
+		}
+		f := os.NewFile(uintptr(fd), name)
+		_, err = f.Write(data)
+		return errors.Join(err, unix.Fchmod(fd, mode&0o777), f.Close())
+	})
+	if err != nil {
+		return fmt.Errorf("write %q: %w", unsafePath, err)
+	}
+	return nil
 }

@@ -34,6 +34,8 @@ type Change struct {
 	// Old and New are what was and what is there, as far as it exists.
 	Old Attr `json:"old,omitzero"`
 	New Attr `json:"new,omitzero"`
+	// Blocks is what the file takes on its disk, in bytes.
+	Blocks int64 `json:"-"`
 	// CopiedUp says that the entry came from below and was changed, so that it existed there when it was.
 	CopiedUp bool `json:"copiedUp,omitempty"`
 }
@@ -176,7 +178,8 @@ func (l *lister) entry(up, low *os.File, name, p string) error {
 		}
 		exists = err == nil && kindOf(&was) != Whiteout
 	}
-	c := Change{Path: p, Kind: kindOf(&st), New: attrOf(&st)}
+	const sector = 512
+	c := Change{Path: p, Kind: kindOf(&st), New: attrOf(&st), Blocks: st.Blocks * sector}
 	if exists {
 		c.Was, c.Old = kindOf(&was), attrOf(&was)
 	}

@@ -89,8 +89,16 @@ func (r Root) exchangeDir(old, unsafePath string) error {
 }
 
 // PutBack undoes an Exchange or a MoveAway: old, if there is one, gets its path back; what was installed without one
-// having been there is removed.
-func (r Root) PutBack(old, unsafePath string, installed bool) error {
+// having been there is removed. What was installed from staged is staged again first, so that, whatever fails, all can
+// still be done or undone.
+func (r Root) PutBack(staged, old, unsafePath string, installed bool) error {
+	if installed && staged != "" {
+		if _, err := r.Lstat(staged); isMissing(err) {
+			if err := r.link(unsafePath, staged); err != nil {
+				return err
+			}
+		}
+	}
 	if _, err := r.Lstat(old); err == nil {
 		if r.IsDir(unsafePath) != r.IsDir(old) {
 			var w Writer
