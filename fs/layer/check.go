@@ -20,8 +20,8 @@ type Check struct {
 	N       int       `json:"n"` // the transaction that it ran as
 }
 
-// Digest hashes how the workspaces differ from the folders of the host: paths, kinds, modes, owners and contents.
-func (l *Layers) Digest() (string, error) {
+// StateDigest hashes how the workspaces differ from the folders of the host: paths, kinds, modes, owners and contents.
+func (l *Layers) StateDigest() (string, error) {
 	items, err := l.Diff()
 	if err != nil {
 		return "", err

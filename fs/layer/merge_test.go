@@ -80,17 +80,17 @@ func TestMergeKnowsNoBase(t *testing.T) {
 func TestDigestAndChecks(t *testing.T) {
 	b := newBench(t, start)
 	b.run(func(d string) { write(t, d, map[string]string{"a": "2"}) })
-	first, err := b.l.Digest()
+	first, err := b.l.StateDigest()
 	must(t, err)
 	must(t, b.l.AddCheck(Check{Command: "make test", Digest: first}))
-	if again, err := b.l.Digest(); err != nil || again != first || b.l.Passed("make test", first) == nil {
+	if again, err := b.l.StateDigest(); err != nil || again != first || b.l.Passed("make test", first) == nil {
 		t.Errorf("the same state: %s, then %s, %v", first, again, err)
 	}
 	if b.l.Passed("make", first) != nil {
 		t.Error("another command has passed")
 	}
 	b.run(func(d string) { must(t, os.Chmod(d+"/a", 0o600)) })
-	second, err := b.l.Digest()
+	second, err := b.l.StateDigest()
 	must(t, err)
 	if second == first || b.l.Passed("make test", second) != nil {
 		t.Error("a mode is not part of the digest")

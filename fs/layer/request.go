@@ -76,7 +76,7 @@ func (l *Layers) AddRequest(by, message string, paths []string) (*Request, *Prom
 		Version: 1, N: len(old) + 1, Created: time.Now().UTC(), By: by, Message: message, Paths: paths,
 		Digest: plan.Digest, Items: len(plan.Taken()), State: RequestOpen,
 	}
-	if err := l.makeDir(requestsDir); err != nil {
+	if err := l.makeDir(nil, requestsDir); err != nil {
 		return nil, nil, err
 	}
 	return r, plan, l.saveRequest(r)
@@ -84,7 +84,7 @@ func (l *Layers) AddRequest(by, message string, paths []string) (*Request, *Prom
 
 // Requests lists the requests, oldest first.
 func (l *Layers) Requests() ([]Request, error) {
-	dir, err := l.open(requestsDir)
+	dir, err := l.open(nil, requestsDir)
 	if errors.Is(err, unix.ENOENT) {
 		return nil, nil
 	}
@@ -134,7 +134,7 @@ func (l *Layers) Decide(n int, state RequestState) error {
 func requestName(n int) string { return strconv.Itoa(n) + ".json" }
 
 func (l *Layers) saveRequest(r *Request) error {
-	dir, err := l.open(requestsDir)
+	dir, err := l.open(nil, requestsDir)
 	if err != nil {
 		return err
 	}

@@ -15,6 +15,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/agentsafe/agentsafe/fs/layer"
+	"github.com/agentsafe/agentsafe/fs/layer/show"
 )
 
 // Name is the directory of layers below agentsafectl's data directory.
@@ -28,7 +29,7 @@ func Commands(data, state *string) []*cobra.Command {
 	a := &app{data, state}
 	return []*cobra.Command{
 		a.logCommand(), a.showCommand(), a.diffCommand(), a.undoCommand(), a.redoCommand(), a.checkpointCommand(),
-		a.restoreCommand(), a.promoteCommand(), a.requestsCommand(), a.exportCommand(), a.layersCommand(),
+		a.restoreCommand(), a.checkCommand(), a.promoteCommand(), a.requestsCommand(), a.exportCommand(), a.layersCommand(),
 	}
 }
 
@@ -73,6 +74,9 @@ func (a *app) open(id string) (*layer.Layers, error) {
 	if err := l.Settle(); err != nil {
 		l.Close()
 		return nil, err
+	}
+	if err := l.Stuck(); err != nil {
+		fmt.Fprintln(os.Stderr, "agentsafectl: note:", show.Safe(err.Error()))
 	}
 	if l.Torn() {
 		fmt.Fprintln(os.Stderr, "agentsafectl: note: the machine went down while this container ran: the last seconds of its layer may be missing")

@@ -23,6 +23,8 @@ type promotionRecord struct {
 	Digest  string   `json:"digest"`
 	Items   int      `json:"items"`
 	Paths   []string `json:"paths"`
+	// Check is what the promotion was made to depend on.
+	Check *layer.Check `json:"check,omitempty"`
 }
 
 // maxRecordPaths bounds the paths in one record.
@@ -30,13 +32,13 @@ const maxRecordPaths = 500
 
 // record writes a promotion into the log of the container, if it has one: through its supervisor while it runs, and
 // behind the statement when it is gone.
-func (a *app) record(l *layer.Layers, plan *layer.PromotionPlan, request int) error {
+func (a *app) record(l *layer.Layers, plan *layer.PromotionPlan, request int, check *layer.Check) error {
 	dir := a.logOf(l)
 	if dir == "" {
 		return nil
 	}
 	taken := plan.Taken()
-	r := promotionRecord{State: "promoted", By: caller(), Request: request, Digest: plan.Digest, Items: len(taken), Paths: []string{}}
+	r := promotionRecord{State: "promoted", By: caller(), Request: request, Digest: plan.Digest, Items: len(taken), Paths: []string{}, Check: check}
 	for i := range taken[:min(len(taken), maxRecordPaths)] {
 		r.Paths = append(r.Paths, taken[i].Workspace+"/"+taken[i].Path)
 	}

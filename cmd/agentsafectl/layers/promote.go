@@ -17,7 +17,8 @@ import (
 
 type promoteFlags struct {
 	dryRun, interactive, asJSON bool
-	digest                      string
+	merge                       bool
+	digest, after               string
 	request                     int
 }
 
@@ -45,6 +46,8 @@ sockets are never written.`,
 	c.Flags().BoolVar(&f.dryRun, "dry-run", false, "say what would be written, and why what not")
 	c.Flags().BoolVarP(&f.interactive, "interactive", "i", false, "show each change and ask")
 	c.Flags().BoolVar(&f.asJSON, "json", false, "print the plan as JSON")
+	c.Flags().BoolVar(&f.merge, "merge", false, "where the host has changed other lines of a text, write both changes")
+	c.Flags().StringVar(&f.after, "after", "", "promote only what a `check` has passed on: a command of the shell, which is run in the container if it has not been")
 	c.Flags().StringVar(&f.digest, "digest", "", "refuse unless the plan has this `digest` (of an earlier --dry-run)")
 	c.Flags().IntVar(&f.request, "request", 0, "write what `request` N asks for (agentsafectl requests)")
 	c.MarkFlagsMutuallyExclusive("request", "interactive")
@@ -54,11 +57,21 @@ sockets are never written.`,
 }
 
 func (a *app) promote(c *cobra.Command, f *promoteFlags, id string, paths []string) error {
+	var check *layer.Check
+	if f.after != "" {
+		var err error
+		if check, err = a.after(c.Context(), c.ErrOrStderr(), id, f.after); err != nil {
+			return err
+		}
+	}
 	l, err := a.open(id)
 	if err != nil {
 		return err
 	}
 	defer l.Close()
+	if f.merge {
+		l.Merge = show.Merge
+	}
 	if paths, err = f.requested(l, paths); err != nil {
 		return err
 	}
@@ -75,10 +88,10 @@ func (a *app) promote(c *cobra.Command, f *promoteFlags, id string, paths []stri
 		return fmt.Errorf("promote: what would be written has the digest %s, not the one that was asked for: look at it again", plan.Digest)
 	}
 	if !f.dryRun {
-		if err := l.Promote(plan); err != nil {
+		if err := a.recordedPromotion(l, plan, check); err != nil {
 			return explain(err, plan)
 		}
-		if err := a.record(l, plan, f.request); err != nil {
+		if err := a.record(l, plan, f.request, check); err != nil {
 			fmt.Fprintln(os.Stderr, "agentsafectl: note: it is written, and not in the evidence:", err)
 		}
 		if f.request != 0 {
@@ -125,6 +138,9 @@ func writePlan(out io.Writer, plan *layer.PromotionPlan, dryRun bool) error {
 			word := "written"
 			if dryRun {
 				word = "would write"
+			}
+			if i.Merged {
+				name += " (merged with the host's changes)"
 			}
 			fmt.Fprintf(w, "%s\t%s\t%s\n", word, sign(i.Op), name)
 		}
