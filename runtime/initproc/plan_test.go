@@ -382,7 +382,11 @@ func (w *walker) judge(i, done int) {
 			w.fail(i, "a filter without no_new_privs after the change of ids")
 		}
 	case "landlock_restrict_self":
-		need(didIDs, "the change of ids")
+		if w.in.NoNewPrivs {
+			need(didIDs|didNNP, "the change of ids and no_new_privs")
+		} else if done&didIDs != 0 {
+			w.fail(i, "Landlock without no_new_privs after the change of ids")
+		}
 	case "execve":
 		need(didClose|didIDs|didUndumpable, "closing descriptors, changing ids and hiding")
 		if w.in.Caps != nil {

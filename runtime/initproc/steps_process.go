@@ -20,8 +20,10 @@ func planProcess(p *Program, in *Process) {
 	planLandlockRuleset(p, in)
 	cwd := planEnterCwd(p, in)
 	if !in.NoNewPrivs {
-		// Without no_new_privs a filter needs CAP_SYS_ADMIN, which the next operations give away; with it, the filters
-		// are installed last, so that they need not allow what stands between.
+		// Without no_new_privs Landlock and filters need CAP_SYS_ADMIN, which the next operations give away; with it,
+		// they come last, so that they need not allow what stands between. Landlock restricts nothing of that: it leaves
+		// chdir and access alone.
+		planLandlockRestrict(p, in)
 		planCloseRange(p, in)
 		planSeccomp(p, in)
 	}
@@ -39,10 +41,8 @@ func planProcess(p *Program, in *Process) {
 
 // planExecute is the end: Landlock, descriptors, seccomp, execve.
 func planExecute(p *Program, in *Process) {
-	if in.Landlock != nil {
-		p.call("restrict by Landlock", unix.SYS_LANDLOCK_RESTRICT_SELF, val(in.landlockFD), imm64(in.Landlock.RestrictFlags))
-	}
 	if in.NoNewPrivs {
+		planLandlockRestrict(p, in)
 		planCloseRange(p, in)
 		planSeccomp(p, in)
 	}
@@ -58,6 +58,13 @@ func planExecute(p *Program, in *Process) {
 				o.ignore(unix.ENOENT, unix.ENOTDIR)
 			}
 		}
+	}
+}
+
+// planLandlockRestrict puts the ruleset in force.
+func planLandlockRestrict(p *Program, in *Process) {
+	if in.Landlock != nil {
+		p.call("restrict by Landlock", unix.SYS_LANDLOCK_RESTRICT_SELF, val(in.landlockFD), imm64(in.Landlock.RestrictFlags))
 	}
 }
 
