@@ -177,7 +177,7 @@ func TestNotSupported(t *testing.T) {
 		field string
 		edit  func(*specs.Spec)
 	}{
-		{"linux.netDevices", func(s *specs.Spec) { s.Linux.NetDevices = map[string]specs.LinuxNetDevice{"eth9": {}} }},
+		{"linux.netDevices eth/9", func(s *specs.Spec) { s.Linux.NetDevices = map[string]specs.LinuxNetDevice{"eth/9": {}} }},
 		{"linux.intelRdt", func(s *specs.Spec) { s.Linux.IntelRdt = &specs.LinuxIntelRdt{} }},
 		{"linux.memoryPolicy.mode", func(s *specs.Spec) { s.Linux.MemoryPolicy = &specs.LinuxMemoryPolicy{Mode: "MPOL_BEST"} }},
 		{"linux.memoryPolicy.nodes", func(s *specs.Spec) {

@@ -145,9 +145,15 @@ func (r *Runtime) installNetwork(cr *creation) error {
 			return err
 		}
 	}
-	if !cr.policy.Network.Filtered() {
-		return nil
+	if cr.policy.Network.Filtered() {
+		if err := cr.installRules(ns, own); err != nil {
+			return err
+		}
 	}
+	return moveDevices(ns, cr.spec.Linux.NetDevices)
+}
+
+func (cr *creation) installRules(ns *os.File, own bool) error {
 	rules, err := netns.PlanRules(cr.policy.Network)
 	if err != nil {
 		return err

@@ -129,8 +129,6 @@ func parseBits(list string, limit int) ([]byte, error) {
 // refuseUnsupported names what a spec asks of this version in vain: dropping it would be silently weaker or different.
 func refuseUnsupported(s *specs.Spec) error {
 	switch {
-	case len(s.Linux.NetDevices) > 0:
-		return invalid("linux.netDevices", "moving network devices is not supported by this version; the engine's network plugin can")
 	case s.Linux.IntelRdt != nil:
 		return invalid("linux.intelRdt", "cache and bandwidth allocation is not supported by this version")
 	case s.Linux.MountLabel != "" && selinux():

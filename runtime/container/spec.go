@@ -117,6 +117,9 @@ func validateSpec(s *specs.Spec) error {
 	if err := refuseUnsupported(s); err != nil {
 		return err
 	}
+	if err := validateNetDevices(s); err != nil {
+		return err
+	}
 	if err := validateHooks(s.Hooks); err != nil {
 		return err
 	}
