@@ -2,10 +2,12 @@ package harness
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strings"
 )
 
 // CurrentContainerd builds the containerd, ctr and containerd-shim-runc-v2 that integration/engines/containerd names
@@ -57,5 +59,40 @@ func buildEngine(ctx context.Context, name string, commands func(dir string) [][
 			}
 		}
 		return nil
+	})
+}
+
+// ErrNoHistory says that the commit before this one is not there, as in a shallow clone or an unpacked archive.
+var ErrNoHistory = errors.New("no history")
+
+// Previous builds agentsafe and its helper programs as they were before: of the last commit if the work tree differs from
+// it, of the one before if not, or of the commit that AGENTSAFE_TEST_OLDER_COMMIT names. It returns their directory.
+func Previous(ctx context.Context) (string, error) {
+	root, err := RepoRoot()
+	if err != nil {
+		return "", err
+	}
+	git := func(args ...string) (string, error) {
+		out, err := exec.CommandContext(ctx, "git", append([]string{"-C", root}, args...)...).Output()
+		return strings.TrimSpace(string(out)), err
+	}
+	name := os.Getenv("AGENTSAFE_TEST_OLDER_COMMIT")
+	if name == "" {
+		name = "HEAD~1"
+		if changed, err := git("status", "--porcelain"); err == nil && changed != "" {
+			name = "HEAD"
+		}
+	}
+	commit, err := git("rev-parse", "--verify", "--quiet", name+"^{commit}")
+	if err != nil {
+		return "", fmt.Errorf("%w: git has no commit %s", ErrNoHistory, name)
+	}
+	return Cached("previous", "previous, version 1\n"+commit, func(dir string) error {
+		source := filepath.Join(dir, "source")
+		if err := os.Mkdir(source, 0o755); err != nil {
+			return err
+		}
+		script := `git -C "$1" archive "$2" | tar -C "$3" -x && make -C "$3" BIN="$4" agentsafe agentsafe-seccomp agentsafe-monitor agentsafe-gateway && rm -r "$3"`
+		return run(exec.CommandContext(ctx, "bash", "-o", "pipefail", "-c", script, "bash", root, commit, source, dir))
 	})
 }

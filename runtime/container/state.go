@@ -16,7 +16,8 @@ import (
 	"github.com/agentsafe/agentsafe/runtime/initproc"
 )
 
-// stateVersion changes when an older runtime could not manage a container any more.
+// stateVersion changes when an older runtime could not manage a container any more. A newer one manages those of all
+// versions before it (integration/upgrade).
 const stateVersion = 1
 
 const (
@@ -162,8 +163,11 @@ func readState(dir *os.File) (*State, error) {
 	if err := loadJSON(dir, stateFile, &s); err != nil {
 		return nil, err
 	}
-	if s.Version != stateVersion {
-		return nil, fmt.Errorf("state of version %d was written by another agentsafe, this one knows version %d", s.Version, stateVersion)
+	switch {
+	case s.Version > stateVersion:
+		return nil, fmt.Errorf("its state has version %d, of a newer agentsafe, and this one knows up to %d: use the newer one", s.Version, stateVersion)
+	case s.Version < 1:
+		return nil, fmt.Errorf("%s has no version", stateFile)
 	}
 	return &s, nil
 }
