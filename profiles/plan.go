@@ -188,12 +188,7 @@ func (plan *Plan) filters(spec *specs.Spec, p *Profile, goarch string) error {
 			Text: "the engine gives no filter (its default, or seccomp=unconfined); the profile's own holds all the same",
 		})
 	}
-	ours := *agentFilter(p, goarch)
-	if len(plan.Seccomp) > 0 && !plan.Seccomp[0].allows("seccomp") {
-		plan.Seccomp = append([]SeccompFilter{ours}, plan.Seccomp...)
-		return nil
-	}
-	plan.Seccomp = append(plan.Seccomp, ours)
+	plan.AddFilter(*agentFilter(p, goarch))
 	return nil
 }
 

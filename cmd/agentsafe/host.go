@@ -21,7 +21,7 @@ func (a *app) runtime() (*container.Runtime, error) {
 	}
 	if a.profile != "" {
 		var err error
-		if o.Profile, err = container.LoadProfile(a.profile); err != nil {
+		if o.Profile, o.Enforcement, err = container.LoadHandler(a.profile); err != nil {
 			return nil, err
 		}
 	}

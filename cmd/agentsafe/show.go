@@ -124,6 +124,9 @@ func annotate(s *container.State) map[string]string {
 		out = map[string]string{}
 	}
 	out["dev.agentsafe.profile"], out["dev.agentsafe.policy"] = s.Profile, s.PolicyHash
+	if s.Enforcement != container.EnforceAll {
+		out["dev.agentsafe.enforcement"] = string(s.Enforcement)
+	}
 	if s.Network != "" {
 		out["dev.agentsafe.network"] = string(s.Network)
 	}

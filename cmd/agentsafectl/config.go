@@ -26,7 +26,8 @@ type hostConfigFile struct {
 }
 
 type hostConfigHandler struct {
-	Profile string `toml:"profile"`
+	Profile     string `toml:"profile"`
+	Enforcement string `toml:"enforcement"`
 }
 
 // newConfigCommand manages the host's configuration.
@@ -38,7 +39,8 @@ func newConfigCommand() *cobra.Command {
 			"  selectable = [\"build\"]      # what the annotation agentsafe.dev/profile may name although it grants more\n" +
 			"  landlock = \"required\"       # or best-effort: go on where the kernel can't enforce the file rules\n" +
 			"  [handlers.ci]               # agentsafe --profile ci, containerd-shim-agentsafe-ci-v2\n" +
-			"  profile = \"build\"\n\n" +
+			"  profile = \"build\"\n" +
+			"  enforcement = \"warn\"       # log what the profile would refuse, and refuse nothing; never for the default\n\n" +
 			"It holds once it has been applied; until then a changed file refuses new containers.",
 	}
 	var dir string
@@ -135,7 +137,8 @@ func parseConfig(data []byte) (*container.HostConfig, error) {
 	}
 	out := &container.HostConfig{Default: file.Default, Selectable: file.Selectable, Landlock: file.Landlock}
 	for _, name := range slices.Sorted(maps.Keys(file.Handlers)) {
-		out.Handlers = append(out.Handlers, container.Handler{Name: name, Profile: file.Handlers[name].Profile})
+		h := file.Handlers[name]
+		out.Handlers = append(out.Handlers, container.Handler{Name: name, Profile: h.Profile, Enforcement: container.Enforcement(h.Enforcement)})
 	}
 	return out, nil
 }

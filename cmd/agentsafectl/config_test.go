@@ -31,7 +31,7 @@ func TestConfigApply(t *testing.T) {
 	if out, err := ctl("config", "apply", "--config-dir", dir); err != nil || !strings.Contains(out, "the defaults hold") {
 		t.Errorf("without a file: %q, %v", out, err)
 	}
-	write("default = \"ci\"\nselectable = [\"agent\"]\nlandlock = \"best-effort\"\n[handlers.ci]\nprofile = \"agent\"\n")
+	write("default = \"ci\"\nselectable = [\"agent\"]\nlandlock = \"best-effort\"\n[handlers.ci]\nprofile = \"agent\"\n[handlers.trial]\nprofile = \"lint\"\nenforcement = \"warn\"\n")
 	if out, err := ctl("config", "check", "--config-dir", dir); err != nil || out != "ok\n" {
 		t.Errorf("check: %q, %v", out, err)
 	}
@@ -43,17 +43,19 @@ func TestConfigApply(t *testing.T) {
 		t.Errorf("%s, %v", data, err)
 	}
 	for text, want := range map[string]string{
-		"default = \"agent\"\nselctable = []\n":     "line 2: [selctable]: is not a key",
-		"default = \"nowhere\"\n":                   "default: profile \"nowhere\"",
-		"default = agent\n":                         "line 1, column",
-		"[handlers.ci]\nprofle = \"agent\"\n":       "line 2: [handlers ci profle]: is not a key",
-		"[handlers.ci]\n":                           "handlers.ci: want one profile",
-		"landlock = \"off\"\n":                      "landlock: \"off\"",
-		"selectable = [\"../../etc/shadow\"]\n":     "selectable: profile \"../../etc/shadow\": not a name",
-		"default = \"agent\"\ndefault = \"none\"\n": "line 2",
-		"default = [\"agent\"]\n":                   "line 1",
-		"selectable = \"agent\"\n":                  "line 1",
-		strings.Repeat("[", 1000) + "\n":            "line 1",
+		"default = \"agent\"\nselctable = []\n": "line 2: [selctable]: is not a key",
+		"default = \"nowhere\"\n":               "default: profile \"nowhere\"",
+		"default = agent\n":                     "line 1, column",
+		"[handlers.ci]\nprofle = \"agent\"\n":   "line 2: [handlers ci profle]: is not a key",
+		"[handlers.ci]\n":                       "handlers.ci: want one profile",
+		"landlock = \"off\"\n":                  "landlock: \"off\"",
+		"default = \"ci\"\n[handlers.ci]\nprofile = \"agent\"\nenforcement = \"warn\"\n": "default: \"ci\" only warns",
+		"[handlers.ci]\nprofile = \"agent\"\nenforcement = \"off\"\n":                    "handlers.ci.enforcement: \"off\"",
+		"selectable = [\"../../etc/shadow\"]\n":                                          "selectable: profile \"../../etc/shadow\": not a name",
+		"default = \"agent\"\ndefault = \"none\"\n":                                      "line 2",
+		"default = [\"agent\"]\n":                                                        "line 1",
+		"selectable = \"agent\"\n":                                                       "line 1",
+		strings.Repeat("[", 1000) + "\n":                                                 "line 1",
 	} {
 		write(text)
 		if _, err := ctl("config", "check", "--config-dir", dir); err == nil || !strings.Contains(err.Error(), want) {

@@ -198,6 +198,7 @@ func (cr *creation) judge(ctx context.Context) error {
 		}
 	}
 	h := cr.spec.Hooks
+	chosen, enforcement := policy.chosen()
 	cr.c.state = &State{
 		Version: stateVersion, OCIVersion: specs.Version, ID: cr.o.ID, Bundle: cr.bundle.Name(), Rootfs: cr.root.Path,
 		Created: time.Now().UTC(), Annotations: cr.spec.Annotations,
@@ -207,7 +208,7 @@ func (cr *creation) judge(ctx context.Context) error {
 		TimeNS:  cr.ns.own[specs.TimeNamespace] || cr.ns.joined[specs.TimeNamespace] != nil,
 		Network: policy.Network.Mode, ResolvConf: cr.resolvConf(),
 		HasHooks: h != nil && len(h.StartContainer)+len(h.Poststart)+len(h.Poststop) > 0,
-		Profile:  policy.Profile.Name, PolicyHash: policy.Hash,
+		Profile:  chosen.Name, Enforcement: enforcement, PolicyHash: policy.Hash,
 	}
 	gatewayEnv(cr.spec.Process, policy.Profile, cr.o.ID, cr.c.state.Created)
 	cr.c.detail = &Detail{Process: cr.spec.Process, Hooks: h, Policy: policy}

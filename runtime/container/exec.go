@@ -165,6 +165,11 @@ func (c *Container) Exec(ctx context.Context, o *ExecOptions) (*Process, error) 
 	if err != nil {
 		return nil, err
 	}
+	if d.Policy.Warn != nil {
+		warned := profiles.RehearseExec(o.Process, d.Policy.Warn)
+		c.rt.keepWarnings(c.id, d.Policy.Warn.Name, warned)
+		notes = append(notes, warned...)
+	}
 	for _, n := range notes {
 		if !n.Routine {
 			c.rt.opts.Warn(n.String())

@@ -40,7 +40,19 @@ type HostConfig struct {
 type Handler struct {
 	Name    string `json:"name"`
 	Profile string `json:"profile"`
+	// Enforcement is EnforceWarn or "".
+	Enforcement Enforcement `json:"enforcement,omitempty"`
 }
+
+// Enforcement says whether a profile holds.
+type Enforcement string
+
+// The ways to enforce. EnforceWarn is for hosts that are about to adopt a profile: containers get what they ask for, as
+// under the profile none, and what the profile would have refused is logged.
+const (
+	EnforceAll  Enforcement = ""
+	EnforceWarn Enforcement = "warn"
+)
 
 // ConfigStamp tells one version of config.toml from the next.
 type ConfigStamp struct {
@@ -58,6 +70,12 @@ func (c *HostConfig) Check(dir string) error {
 		seen[h.Name] = true
 		if _, err := loadProfile(dir, h.Profile); err != nil {
 			return fmt.Errorf("handlers.%s.profile: %w", h.Name, err)
+		}
+		switch {
+		case h.Enforcement != EnforceAll && h.Enforcement != EnforceWarn:
+			return fmt.Errorf("handlers.%s.enforcement: %q is not %q; without the key the profile is enforced", h.Name, h.Enforcement, EnforceWarn)
+		case h.Enforcement == EnforceWarn && h.Name == c.Default:
+			return fmt.Errorf("default: %q only warns, which is never the default: who asks for it by its name gets it", h.Name)
 		}
 	}
 	if _, err := loadProfile(dir, c.handler("")); err != nil {
@@ -88,6 +106,19 @@ func (c *HostConfig) handler(name string) string {
 	}
 	return name
 }
+
+// enforcement is how the profile of a name is enforced.
+func (c *HostConfig) enforcement(name string) Enforcement {
+	for _, h := range c.Handlers {
+		if h.Name == name && name != c.Default {
+			return h.Enforcement
+		}
+	}
+	return EnforceAll
+}
+
+// ReadHostConfig reads the host's configuration as new containers do.
+func ReadHostConfig() (*HostConfig, error) { return readHostConfig(ConfigDir) }
 
 // StampConfig returns the stamp of dir's config.toml; the zero stamp if there is none.
 func StampConfig(dir string) (ConfigStamp, error) {

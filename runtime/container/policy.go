@@ -19,17 +19,18 @@ import (
 
 // judge gathers the facts of the host that a policy depends on, and compiles the policy.
 func (r *Runtime) judge(ctx context.Context, cr *creation) (*specs.Spec, *Policy, error) {
-	profile, config, asked, err := r.choose(cr.spec)
+	chosen, err := r.choose(cr.spec)
 	if err != nil {
 		return nil, nil, err
 	}
+	profile := chosen.profile
 	facts := profiles.HostFacts{
 		Arch:           runtime.GOARCH,
 		LandlockABI:    initproc.LandlockABI(),
 		HostNamespaces: cr.ns.hostNamespaces(),
 		Mounts:         make([]profiles.MountFacts, len(cr.spec.Mounts)),
 
-		LandlockBestEffort: r.opts.LandlockBestEffort || config.Landlock == string(profiles.LandlockBestEffort),
+		LandlockBestEffort: r.opts.LandlockBestEffort || chosen.config.Landlock == string(profiles.LandlockBestEffort),
 	}
 	for i, s := range cr.src {
 		if s != nil {
@@ -48,12 +49,26 @@ func (r *Runtime) judge(ctx context.Context, cr *creation) (*specs.Spec, *Policy
 	if s := cr.spec.Linux.Seccomp; s != nil && s.ListenerPath != "" {
 		return nil, nil, invalid("linux.seccomp.listenerPath", "handing calls to another process is not supported by this version")
 	}
+	policy := &Policy{Notes: chosen.notes}
+	var rehearsal profiles.Rehearsal
+	if chosen.warn {
+		policy.Warn = profile
+		rehearsal = profiles.Rehearse(cr.spec, profile, facts)
+		policy.Notes = append(policy.Notes, rehearsal.Notes...)
+		r.keepWarnings(cr.o.ID, profile.Name, rehearsal.Notes)
+		if profile, err = profiles.Builtin(profiles.NameNone); err != nil {
+			return nil, nil, err
+		}
+	}
 	plan, err := profiles.PlanContainer(cr.spec, profile, facts)
 	if err != nil {
 		return nil, nil, err
 	}
+	if chosen.warn {
+		plan.AddFilter(rehearsal.Log)
+	}
 	cr.workspace, cr.workspaceMounts = plan.Workspace, profile.Workspaces(cr.spec, facts.Mounts)
-	policy := &Policy{Profile: profile, Hash: plan.Hash(), Network: plan.Network, Notes: slices.Concat(asked, plan.Notes)}
+	policy.Profile, policy.Hash, policy.Network, policy.Notes = profile, plan.Hash(), plan.Network, append(policy.Notes, plan.Notes...)
 	for _, f := range plan.Seccomp {
 		filter, err := bpf.Load(ctx, f, r.opts.CacheDir, r.opts.SeccompHelper)
 		if err != nil {

@@ -35,6 +35,16 @@ func LoadProfile(name string) (*profiles.Profile, error) {
 	return loadProfile(ConfigDir, c.handler(name))
 }
 
+// LoadHandler is [LoadProfile] for an engine's runtime, whose profile may only warn; see [EnforceWarn].
+func LoadHandler(name string) (*profiles.Profile, Enforcement, error) {
+	c, err := readHostConfig(ConfigDir)
+	if err != nil {
+		return nil, EnforceAll, err
+	}
+	p, err := loadProfile(ConfigDir, c.handler(name))
+	return p, c.enforcement(name), err
+}
+
 func loadProfile(configDir, name string) (*profiles.Profile, error) {
 	if name == "" {
 		name = profiles.DefaultName
@@ -80,21 +90,32 @@ func readProfile(path string) (*profiles.Profile, error) {
 	return &p, p.Validate()
 }
 
+// choice is the profile that a container gets.
+type choice struct {
+	profile *profiles.Profile
+	config  *HostConfig
+	notes   []profiles.Note
+	// warn says that the profile is not enforced: the caller of the runtime chose it by a handler that only warns, and the
+	// container asks for nothing itself. Who asks for a policy gets it.
+	warn bool
+}
+
 // choose resolves the profile of a container: the one that the caller of the runtime named or the host's default, and
 // within that what annotations and variables of the spec ask for.
-func (r *Runtime) choose(spec *specs.Spec) (*profiles.Profile, *HostConfig, []profiles.Note, error) {
+func (r *Runtime) choose(spec *specs.Spec) (*choice, error) {
 	config, err := readHostConfig(r.opts.ConfigDir)
 	if err != nil {
-		return nil, nil, nil, err
+		return nil, err
 	}
 	p := r.opts.Profile
 	if p == nil {
 		if p, err = loadProfile(r.opts.ConfigDir, config.handler("")); err != nil {
-			return nil, nil, nil, err
+			return nil, err
 		}
 	}
-	var notes []profiles.Note
-	for _, ask := range profileRequests(spec) {
+	requests := profileRequests(spec)
+	out := &choice{config: config, warn: r.opts.Profile != nil && r.opts.Enforcement == EnforceWarn && len(requests) == 0}
+	for _, ask := range requests {
 		var more []profiles.Note
 		if ask.Key == profileKey {
 			p, more, err = r.selectProfile(p, config, ask)
@@ -102,11 +123,12 @@ func (r *Runtime) choose(spec *specs.Spec) (*profiles.Profile, *HostConfig, []pr
 			p, more, err = profiles.Tighten(p, []profiles.Request{ask})
 		}
 		if err != nil {
-			return nil, nil, nil, err
+			return nil, err
 		}
-		notes = append(notes, more...)
+		out.notes = append(out.notes, more...)
 	}
-	return p, config, notes, nil
+	out.profile = p
+	return out, nil
 }
 
 const profileKey = "profile"

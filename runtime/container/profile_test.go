@@ -75,12 +75,12 @@ func TestChoose(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			r := &Runtime{opts: Options{ConfigDir: configDir(t, c.config)}}
-			p, _, _, err := r.choose(&specs.Spec{Annotations: c.annotations, Process: &specs.Process{Env: c.env}})
+			chosen, err := r.choose(&specs.Spec{Annotations: c.annotations, Process: &specs.Process{Env: c.env}})
 			got := ""
 			if err != nil {
 				got = err.Error()
 			} else {
-				got = p.Name
+				got = chosen.profile.Name
 			}
 			if !strings.HasPrefix(got, c.want) || err == nil && got != c.want {
 				t.Errorf("\n got %s\nwant %s", got, c.want)
@@ -91,18 +91,84 @@ func TestChoose(t *testing.T) {
 
 func TestChoose_Tightens(t *testing.T) {
 	r := &Runtime{opts: Options{ConfigDir: configDir(t, nil)}}
-	p, _, notes, err := r.choose(&specs.Spec{
+	chosen, err := r.choose(&specs.Spec{
 		Annotations: map[string]string{"agentsafe.dev/memory": "1GiB", "agentsafe.dev/network": "none"},
 		Process:     &specs.Process{Env: []string{"AGENTSAFE_MEMORY=2GiB", "AGENTSAFE_DROP_CAPABILITIES=all"}},
 	})
 	if err != nil {
 		t.Fatal(err)
 	}
+	p, notes := chosen.profile, chosen.notes
 	if p.Limits.MemoryBytes != 1<<30 || p.Network.Mode != profiles.NetworkNone || len(p.Capabilities) != 0 {
 		t.Errorf("%+v", p)
 	}
 	if len(notes) != 4 {
 		t.Error(notes)
+	}
+}
+
+// A handler that only warns enforces nothing, unless the container asks for a policy itself; and it is never the default.
+func TestChoose_Warn(t *testing.T) {
+	agent, err := profiles.Builtin(profiles.NameAgent)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range []struct {
+		name        string
+		opts        Options
+		annotations map[string]string
+		env         []string
+		want        bool
+	}{
+		{"chosen by its name", Options{Profile: agent, Enforcement: EnforceWarn}, nil, nil, true},
+		{"enforced", Options{Profile: agent}, nil, nil, false},
+		{"nobody chose", Options{Enforcement: EnforceWarn}, nil, nil, false},
+		{"asks for a limit", Options{Profile: agent, Enforcement: EnforceWarn}, map[string]string{"agentsafe.dev/memory": "1GiB"}, nil, false},
+		{"asks by a variable", Options{Profile: agent, Enforcement: EnforceWarn}, nil, []string{"AGENTSAFE_NETWORK=none"}, false},
+	} {
+		c.opts.ConfigDir = configDir(t, nil)
+		got, err := (&Runtime{opts: c.opts}).choose(&specs.Spec{Annotations: c.annotations, Process: &specs.Process{Env: c.env}})
+		if err != nil || got.warn != c.want {
+			t.Errorf("%s: %+v, %v, want %t", c.name, got, err, c.want)
+		}
+	}
+	config := HostConfig{Default: "ci", Handlers: []Handler{{Name: "ci", Profile: "agent", Enforcement: EnforceWarn}}}
+	if err := config.Check(t.TempDir()); err == nil || !strings.Contains(err.Error(), "never the default") {
+		t.Errorf("a default that only warns: %v", err)
+	}
+	if config.enforcement("ci") != EnforceAll {
+		t.Error("a default that only warns, by its name")
+	}
+	config.Default = ""
+	if err := config.Check(t.TempDir()); err != nil || config.enforcement("ci") != EnforceWarn || config.enforcement("agent") != EnforceAll {
+		t.Errorf("%v, %q", err, config.enforcement("ci"))
+	}
+	config.Handlers[0].Enforcement = "later"
+	if err := config.Check(t.TempDir()); err == nil || !strings.Contains(err.Error(), "handlers.ci.enforcement") {
+		t.Errorf("an unknown word: %v", err)
+	}
+}
+
+func TestAppendWarnings(t *testing.T) {
+	name := filepath.Join(t.TempDir(), "sub", "warnings.jsonl")
+	notes := []profiles.Note{{Rule: "warn", Text: "would be refused: x"}, {Rule: "seccomp", Text: "as always", Routine: true}}
+	for range 2 {
+		if err := appendWarnings(name, "/run/x", "c1", "agent", notes); err != nil {
+			t.Fatal(err)
+		}
+	}
+	data, err := os.ReadFile(name)
+	if err != nil || strings.Count(string(data), "\n") != 2 || !strings.Contains(string(data), `"id":"c1","root":"/run/x","profile":"agent","rule":"warn","text":"would be refused: x"`) {
+		t.Errorf("%s, %v", data, err)
+	}
+	if err := os.Truncate(name, maxWarnLogBytes+1); err != nil {
+		t.Fatal(err)
+	}
+	if err := appendWarnings(name, "/run/x", "c2", "agent", notes); err != nil {
+		t.Fatal(err)
+	}
+	if st, err := os.Stat(name); err != nil || st.Size() > 1000 || st.Mode().Perm() != 0o600 {
+		t.Errorf("the full file goes on: %v, %v", st, err)
 	}
 }
 
@@ -154,10 +220,10 @@ func TestHostConfig_Check(t *testing.T) {
 		config HostConfig
 		want   string
 	}{
-		{HostConfig{Default: "tight", Selectable: []string{"loose"}, Handlers: []Handler{{"x", "none"}}, Landlock: "best-effort"}, ""},
+		{HostConfig{Default: "tight", Selectable: []string{"loose"}, Handlers: []Handler{{Name: "x", Profile: "none"}}, Landlock: "best-effort"}, ""},
 		{HostConfig{Default: "nowhere"}, "default: "},
 		{HostConfig{Selectable: []string{"nowhere"}}, "selectable: "},
-		{HostConfig{Handlers: []Handler{{"x", "nowhere"}}}, "handlers.x.profile: "},
+		{HostConfig{Handlers: []Handler{{Name: "x", Profile: "nowhere"}}}, "handlers.x.profile: "},
 		{HostConfig{Landlock: "off"}, "landlock: "},
 	} {
 		err := c.config.Check(dir)
@@ -172,7 +238,7 @@ func BenchmarkChoose(b *testing.B) {
 	r := &Runtime{opts: Options{ConfigDir: b.TempDir()}}
 	spec := &specs.Spec{Process: &specs.Process{Env: []string{"PATH=/usr/bin", "HOME=/root"}}}
 	for b.Loop() {
-		if _, _, _, err := r.choose(spec); err != nil {
+		if _, err := r.choose(spec); err != nil {
 			b.Fatal(err)
 		}
 	}

@@ -26,6 +26,8 @@ type Options struct {
 	SystemdCgroup bool
 	// Profile is the policy for new containers; nil is the host's default. What a spec asks for can tighten it.
 	Profile *profiles.Profile
+	// Enforcement is the host's word on Profile.
+	Enforcement Enforcement
 	// ConfigDir is the directory of the host's configuration; "" is [ConfigDir].
 	ConfigDir string
 	// LandlockBestEffort is the administrator's choice to go on where the kernel can't enforce a profile's file rules.
@@ -38,6 +40,8 @@ type Options struct {
 	Gateway string
 	// LayersDir holds the layers of workspaces; "" is layer.DefaultDir.
 	LayersDir string
+	// WarnLog is the file of warnings; "" is [WarnLog].
+	WarnLog string
 	// Warn gets what is worth a log line and no error; nil discards it.
 	Warn func(message string)
 }

@@ -67,9 +67,11 @@ type State struct {
 	HasHooks bool `json:"hasHooks,omitempty"`
 	// Layers is the directory of layers that holds this container's; "" if it has none.
 	Layers string `json:"layers,omitempty"`
-	// Profile and PolicyHash name the policy in force.
-	Profile    string `json:"profile"`
-	PolicyHash string `json:"policyHash"`
+	// Profile is the one that was chosen. Enforcement is "warn" if it is not in force but warned of. PolicyHash names the
+	// policy in force.
+	Profile     string      `json:"profile"`
+	Enforcement Enforcement `json:"enforcement,omitempty"`
+	PolicyHash  string      `json:"policyHash"`
 	// SupervisorPID and SupervisorStart are the process that enforces what the kernel does not, 0 if there is nothing of
 	// that kind; Monitored says that it is a monitor program, and not whoever has created the container.
 	SupervisorPID   int    `json:"supervisorPid,omitempty"`
@@ -106,6 +108,16 @@ type Policy struct {
 	Landlock *initproc.Landlock `json:"landlock,omitempty"`
 	Network  netns.Policy       `json:"network"`
 	Notes    []profiles.Note    `json:"notes,omitempty"`
+	// Warn is the profile that is not enforced, but warned of; nil if Profile is what was chosen.
+	Warn *profiles.Profile `json:"warn,omitempty"`
+}
+
+// chosen returns the profile that somebody chose for the container, enforced or not.
+func (p *Policy) chosen() (*profiles.Profile, Enforcement) {
+	if p.Warn != nil {
+		return p.Warn, EnforceWarn
+	}
+	return p.Profile, EnforceAll
 }
 
 // writeState replaces state.json in the directory, atomically.

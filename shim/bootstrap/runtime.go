@@ -21,13 +21,13 @@ func openRuntime(namespace string, o options.Options, warn func(string)) (*conta
 	if root == "" {
 		root = defaultRoot
 	}
-	profile, err := container.LoadProfile(o.Profile)
+	profile, enforcement, err := container.LoadHandler(o.Profile)
 	if err != nil {
 		return nil, err
 	}
 	return container.Open(container.Options{
-		Root: filepath.Join(root, namespace), SystemdCgroup: o.SystemdCgroup, Profile: profile, CacheDir: cacheDir,
-		SeccompHelper: helperPath(), Warn: warn,
+		Root: filepath.Join(root, namespace), SystemdCgroup: o.SystemdCgroup, Profile: profile, Enforcement: enforcement,
+		CacheDir: cacheDir, SeccompHelper: helperPath(), Warn: warn,
 	})
 }
 

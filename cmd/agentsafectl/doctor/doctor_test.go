@@ -79,6 +79,7 @@ func TestReportGolden(t *testing.T) {
 		{Name: "data directory", Path: "/var/lib/agentsafe", Err: "read-only file system"},
 	}
 	poor.Engines[0] = EngineFacts{Name: "docker", Version: "Docker version 20.10", ConfigPath: "/etc/docker/daemon.json", ConfigErr: "parse: unexpected end of JSON input"}
+	poor.Config = HostConfigFacts{Default: "build", Handlers: []string{"ci=agent", "x=lint"}, WarnOnly: []string{"ci"}}
 	for name, f := range map[string]*Facts{"good": goodFacts(), "poor": poor} {
 		t.Run(name, func(t *testing.T) {
 			var b bytes.Buffer

@@ -33,6 +33,8 @@ type Facts struct {
 
 	Cgroup CgroupFacts
 
+	Config HostConfigFacts
+
 	Programs map[string]string // name to path; empty if not found
 	Dirs     []DirFacts
 	Engines  []EngineFacts
@@ -46,6 +48,14 @@ type CgroupFacts struct {
 	Kill        bool     // cgroup.kill, v2
 	IntoErr     string   // clone3 into a cgroup, v2
 	Systemd     bool     // systemd is the init
+}
+
+// HostConfigFacts is what the administrator has configured.
+type HostConfigFacts struct {
+	Err      string
+	Default  string   // profile of containers for which nobody chose one; empty: agent
+	Handlers []string // NAME=PROFILE
+	WarnOnly []string // the names whose profile is not enforced
 }
 
 // DirFacts describes a directory of ours.

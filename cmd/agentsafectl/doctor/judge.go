@@ -19,6 +19,7 @@ func Judge(f *Facts) *Report {
 		judgeSyscalls(f, "pidfd", "pidfd_open, pidfd_send_signal", "pidfd_open", "pidfd_send_signal"),
 		judgeSyscalls(f, "clone3", "clone3, close_range", "clone3", "close_range"),
 		judgeMemfd(f), judgeNamespaces(f), judgeUserNS(f), judgeNFTables(f), judgeOverlay(f), judgeLSM(f), judgeCore(f))
+	r.Rows = append(r.Rows, judgeConfig(f.Config))
 	r.Rows = append(r.Rows, judgePrograms(f)...)
 	for _, d := range f.Dirs {
 		r.Rows = append(r.Rows, judgeDir(d))

@@ -78,6 +78,26 @@ func judgeCore(f *Facts) Row {
 	return row
 }
 
+func judgeConfig(c HostConfigFacts) Row {
+	row := Row{Check: "configuration", Status: OK, Detail: "default profile agent"}
+	if c.Default != "" {
+		row.Detail = "default profile " + c.Default
+	}
+	if len(c.Handlers) > 0 {
+		row.Detail += "; " + strings.Join(c.Handlers, " ")
+	}
+	switch {
+	case c.Err != "":
+		row.Status, row.Detail = Degraded, c.Err
+		row.Advice = "until it is right, new containers are refused"
+	case len(c.WarnOnly) > 0:
+		row.Status = Degraded
+		row.Detail += "; NOT ENFORCED, warns only: " + strings.Join(c.WarnOnly, " ")
+		row.Advice = "remove `enforcement = \"warn\"` from /etc/agentsafe/config.toml once nothing is logged that has to work, and run `agentsafectl config apply`"
+	}
+	return row
+}
+
 func judgePrograms(f *Facts) []Row {
 	var out []Row
 	for _, p := range []struct {

@@ -14,6 +14,8 @@ import (
 	"strings"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/agentsafe/agentsafe/runtime/container"
 )
 
 // Options says where to look.
@@ -48,7 +50,23 @@ func Probe(ctx context.Context, o Options) (*Facts, error) {
 	children(ctx, o, f)
 	f.Dirs = []DirFacts{directory("state directory", o.StateDir), directory("data directory", o.DataDir)}
 	f.Engines = engines(ctx, "/")
+	f.Config = hostConfig()
 	return f, nil
+}
+
+func hostConfig() HostConfigFacts {
+	c, err := container.ReadHostConfig()
+	if err != nil {
+		return HostConfigFacts{Err: err.Error()}
+	}
+	out := HostConfigFacts{Default: c.Default}
+	for _, h := range c.Handlers {
+		out.Handlers = append(out.Handlers, h.Name+"="+h.Profile)
+		if h.Enforcement == container.EnforceWarn {
+			out.WarnOnly = append(out.WarnOnly, h.Name)
+		}
+	}
+	return out
 }
 
 // errText is the fact about an attempt: empty if it worked.

@@ -30,17 +30,19 @@ func places() []place {
 
 // Entry is one container.
 type Entry struct {
-	ID         string    `json:"id"`
-	Engine     string    `json:"engine,omitempty"`
-	Root       string    `json:"root"`
-	Status     string    `json:"status"`
-	PID        int       `json:"pid"`
-	Profile    string    `json:"profile"`
-	PolicyHash string    `json:"policyHash"`
-	Network    string    `json:"network"`
-	Supervised bool      `json:"supervised"`
-	Bundle     string    `json:"bundle"`
-	Created    time.Time `json:"created"`
+	ID      string `json:"id"`
+	Engine  string `json:"engine,omitempty"`
+	Root    string `json:"root"`
+	Status  string `json:"status"`
+	PID     int    `json:"pid"`
+	Profile string `json:"profile"`
+	// Enforcement is "warn" where the profile is not in force.
+	Enforcement string    `json:"enforcement,omitempty"`
+	PolicyHash  string    `json:"policyHash"`
+	Network     string    `json:"network"`
+	Supervised  bool      `json:"supervised"`
+	Bundle      string    `json:"bundle"`
+	Created     time.Time `json:"created"`
 }
 
 // Find lists the containers below the usual places, and below more, which are state directories.
@@ -124,9 +126,17 @@ func describe(rt *container.Runtime, id string) (Entry, bool) {
 	}
 	s := c.State()
 	return Entry{
-		ID: id, Status: string(status), PID: s.InitPID, Profile: s.Profile, PolicyHash: s.PolicyHash,
+		ID: id, Status: string(status), PID: s.InitPID, Profile: s.Profile, Enforcement: string(s.Enforcement), PolicyHash: s.PolicyHash,
 		Network: string(s.Network), Supervised: s.SupervisorPID != 0, Bundle: s.Bundle, Created: s.Created,
 	}, true
+}
+
+// profile is the name for people, with what is to be known of it.
+func (e *Entry) profile() string {
+	if e.Enforcement != "" {
+		return e.Profile + " (" + e.Enforcement + " only)"
+	}
+	return e.Profile
 }
 
 // Write prints entries for people.
@@ -135,7 +145,7 @@ func Write(w io.Writer, entries []Entry, now time.Time) error {
 	tw := tabwriter.NewWriter(w, 0, 0, padding, ' ', 0)
 	fmt.Fprintln(tw, "CONTAINER\tENGINE\tPROFILE\tNETWORK\tSTATUS\tPID\tAGE\tPOLICY")
 	for _, e := range entries {
-		fmt.Fprintf(tw, "%s\t%s\t%s\t%s\t%s\t%d\t%s\t%s\n", shorten(e.ID, 20), dash(e.Engine), e.Profile, dash(e.Network), e.Status,
+		fmt.Fprintf(tw, "%s\t%s\t%s\t%s\t%s\t%d\t%s\t%s\n", shorten(e.ID, 20), dash(e.Engine), e.profile(), dash(e.Network), e.Status,
 			e.PID, now.Sub(e.Created).Round(time.Second), shorten(e.PolicyHash, 12))
 	}
 	return tw.Flush()
