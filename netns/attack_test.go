@@ -228,7 +228,9 @@ func TestAttack_Forward(t *testing.T) {
 }
 
 // While rules are replaced over and over, no datagram gets out, and what is
-// allowed stays allowed: Finalize's sets survive.
+// allowed stays allowed: Finalize's sets survive. Before Linux 6.17 a lookup
+// in a set that meets the end of a transaction may find nothing ("restart set
+// lookup on base_seq change"), so there a few allowed ones may be lost.
 func TestReplaceIsAtomic(t *testing.T) {
 	if !isolated(t) {
 		return
@@ -243,16 +245,19 @@ func TestReplaceIsAtomic(t *testing.T) {
 		refused := b.task.socket(unix.AF_INET, unix.SOCK_DGRAM, 0)
 		allowed := b.task.socket(unix.AF_INET, unix.SOCK_DGRAM, 0)
 		go func() {
-			sent := 0
+			sent, lost := 0, 0
 			for !stop.Load() {
 				if err := unix.Sendto(refused, []byte("?"), 0, sockaddr(netip.MustParseAddrPort("10.9.9.9:80"))); !errors.Is(err, unix.EPERM) {
 					t.Errorf("mode %s: sendto answered %v while rules were replaced", mode, err)
 				}
 				err := unix.Sendto(allowed, []byte("?"), 0, sockaddr(netip.MustParseAddrPort("172.30.0.77:80")))
 				if mode == ModeEngine && err != nil {
-					t.Errorf("peer refused while rules were replaced: %v", err)
+					lost++
 				}
 				sent++
+			}
+			if most := sent / 1000; lost > most || lost > 0 && kernelAtLeast(t, 6, 17) {
+				t.Errorf("peer refused %d times of %d while rules were replaced", lost, sent)
 			}
 			finished <- sent
 		}()

@@ -229,6 +229,18 @@ func patience() time.Duration { return slowly(600 * time.Millisecond) }
 // atOnce is how long a refusal may take.
 func atOnce() time.Duration { return slowly(200 * time.Millisecond) }
 
+// kernelAtLeast says whether the running kernel is of this version or newer.
+func kernelAtLeast(tb testing.TB, major, minor int) bool {
+	tb.Helper()
+	var u unix.Utsname
+	must(tb, unix.Uname(&u))
+	var gotMajor, gotMinor int
+	if _, err := fmt.Sscanf(unix.ByteSliceToString(u.Release[:]), "%d.%d", &gotMajor, &gotMinor); err != nil {
+		tb.Errorf("kernel release: %v", err)
+	}
+	return gotMajor > major || gotMajor == major && gotMinor >= minor
+}
+
 // slowly stretches a limit for an emulated machine, which says how slow it is
 // in AGENTSAFE_TEST_SLOW.
 func slowly(d time.Duration) time.Duration {

@@ -38,7 +38,7 @@ func (b *Box) StartDaemon(name string, args, ready []string, env ...string) (*Da
 		return nil, fmt.Errorf("start %s: %w", name, err)
 	}
 	go func() { d.done <- d.cmd.Wait() }()
-	deadline := time.Now().Add(time.Minute)
+	deadline := time.Now().Add(Stretch(time.Minute))
 	for {
 		ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
 		err := exec.CommandContext(ctx, ready[0], ready[1:]...).Run()

@@ -87,7 +87,7 @@ func (c *containerd) start(t testing.TB) {
 	if err := c.cmd.Start(); err != nil {
 		t.Fatal(err)
 	}
-	for deadline := time.Now().Add(30 * time.Second); exec.Command(c.client, "--address", c.socket(), "version").Run() != nil; time.Sleep(50 * time.Millisecond) {
+	for deadline := time.Now().Add(harness.Stretch(30 * time.Second)); exec.Command(c.client, "--address", c.socket(), "version").Run() != nil; time.Sleep(50 * time.Millisecond) {
 		if time.Now().After(deadline) {
 			text, _ := os.ReadFile(c.log)
 			t.Fatalf("%s is not ready:\n%s", c.program, text)

@@ -14,7 +14,7 @@ func suites() []suite {
 	return []suite{
 		{dir: "runtime/cgroup"},
 		{dir: "runtime/initproc"},
-		{dir: "netns", env: []string{"AGENTSAFE_TEST_SLOW=10"}},
+		{dir: "netns"},
 		{dir: "fs/rootfs"},
 		{dir: "fs/safepath"},
 		{dir: "profiles"},
