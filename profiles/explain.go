@@ -2,9 +2,13 @@ package profiles
 
 import (
 	"fmt"
+	"net/netip"
 	"path"
 	"slices"
+	"strconv"
 	"strings"
+
+	"github.com/agentsafe/agentsafe/netns/egress"
 )
 
 // Answer says what a profile makes of one thing, and which rule decides it.
@@ -34,8 +38,12 @@ func everything() Answer {
 
 // Resolve returns a copy of the profile in which $HOME, ~ and $WORKSPACE of the file lists are these directories.
 func Resolve(p *Profile, home, workspace string) *Profile {
+	return expandPaths(p, Variables{home: home, workspace: workspace})
+}
+
+// expandPaths returns a copy of the profile without variables in its file lists: what can't be expanded is left out.
+func expandPaths(p *Profile, vars Variables) *Profile {
 	out := *p
-	vars := Variables{home: home, workspace: workspace}
 	for _, list := range []*[]string{
 		&out.Filesystem.Read, &out.Filesystem.Execute, &out.Filesystem.Write, &out.Filesystem.Hide, &out.Filesystem.Workspace.Paths,
 	} {
@@ -217,29 +225,56 @@ func ExplainHost(p *Profile, host string) Answer {
 	return Answer{VerdictRefused, "network.mode none", "there is a loopback device and nothing else", "network: {mode: gateway, allow: [\"" + host + "\"]}"}
 }
 
+// explainGateway asks the gateway's own rules. A host without a port is allowed if it is on any.
 func explainGateway(p *Profile, host string) Answer {
-	for _, d := range p.Network.Deny {
-		if ruleNames(d, host) {
-			return Answer{VerdictRefused, "network.deny " + d, "", "taking it out of network.deny"}
+	n := &p.Network
+	policy, err := egress.Compile(egress.Config{Allow: n.Allow, Deny: n.Deny, RuleSets: n.RuleSets, Addresses: n.Addresses})
+	if err != nil {
+		return Answer{Verdict: VerdictRefused, Rule: "network", Why: err.Error()}
+	}
+	var d egress.Decision
+	rule := host
+	switch name, port, ok := cutPort(host); {
+	case !ok:
+		d, rule = policy.Resolves(host), host+":443"
+	default:
+		if addr, err := netip.ParseAddr(strings.Trim(name, "[]")); err == nil {
+			d = policy.ConnectAddress(netip.AddrPortFrom(addr, port), "")
+		} else {
+			d = policy.Connect(name, port, "")
 		}
 	}
-	for _, a := range p.Network.Allow {
-		if ruleNames(a, host) {
-			return Answer{Verdict: VerdictAllowed, Rule: "network.allow " + a}
-		}
+	switch {
+	case d.Allowed:
+		return Answer{Verdict: VerdictAllowed, Rule: n.ruleName(d.Rule)}
+	case d.Code == egress.DeniedByRule:
+		return Answer{VerdictRefused, "network.deny " + d.Rule, d.Reason, "taking it out of network.deny"}
+	case d.Code == egress.BadName || d.Code == egress.BadAddress:
+		return Answer{VerdictRefused, "network", d.Reason, "network: {addresses: [...]}"}
 	}
-	a := Answer{VerdictRefused, "network.allow", "no rule names it", "network: {allow: [..., \"" + host + "\"]}"}
-	if len(p.Network.RuleSets) > 0 {
-		a.Verdict, a.Rule = VerdictDepends, "network.ruleSets "+strings.Join(p.Network.RuleSets, ", ")
-		a.Why = "no rule of network.allow names it; one of the sets may"
-	}
-	return a
+	return Answer{VerdictRefused, "network.allow", d.Reason, "network: {allow: [..., \"" + rule + "\"]}"}
 }
 
-// ruleNames reports whether a rule is for a host, with its port if both have one.
-func ruleNames(rule, host string) bool {
-	r, h := splitRule(rule), splitRule(host)
-	return coversTarget(r.target, h.target) && (r.ports == "" || h.ports == "" || slices.Contains(strings.Split(r.ports, ","), h.ports))
+// cutPort splits a port off; false if there is none.
+func cutPort(host string) (name string, port uint16, ok bool) {
+	i := strings.LastIndexByte(host, ':')
+	if i < 0 || strings.Contains(host[:i], ":") && !strings.HasSuffix(host[:i], "]") {
+		return host, 0, false
+	}
+	v, err := strconv.ParseUint(host[i+1:], 10, 16)
+	return host[:i], uint16(v), err == nil
+}
+
+// ruleName says where a rule stands in the profile.
+func (n *Network) ruleName(rule string) string {
+	if !slices.Contains(n.Allow, rule) {
+		for _, name := range n.RuleSets {
+			if set, err := egress.RuleSet(name); err == nil && slices.Contains(set, rule) {
+				return "network.ruleSets " + name + " (" + rule + ")"
+			}
+		}
+	}
+	return "network.allow " + rule
 }
 
 // ListedCalls returns the names of the system calls that every profile but none allows whatever their arguments are, and

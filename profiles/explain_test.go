@@ -86,7 +86,11 @@ func TestExplainEnvAndHost(t *testing.T) {
 	if a := ExplainHost(strict(), "example.com"); a.Verdict != VerdictRefused || a.Rule != "network.mode none" {
 		t.Error(a)
 	}
-	if a := ExplainHost(builtin(t, "build"), "example.com"); a.Verdict != VerdictDepends {
+	build := builtin(t, "build")
+	if a := ExplainHost(build, "example.com"); a.Verdict != VerdictRefused {
+		t.Error(a)
+	}
+	if a := ExplainHost(build, "files.pythonhosted.org:443"); a.Verdict != VerdictAllowed || !strings.HasPrefix(a.Rule, "network.ruleSets pypi (") {
 		t.Error(a)
 	}
 }

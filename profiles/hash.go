@@ -181,6 +181,7 @@ func (j *jsonWriter) beside(plan *Plan) {
 	if e := &plan.Evidence; *e != (Evidence{}) {
 		j.text("evidence", e.Mode)
 		j.text("evidenceOnFull", e.OnFull)
+		j.some("evidenceDenials", e.Denials)
 	}
 }
 

@@ -13,23 +13,25 @@ import (
 
 // MarshalJSON returns the profile as JSON; what is empty is left out. The error is always nil.
 func (p *Profile) MarshalJSON() ([]byte, error) {
-	return jsonObject(func(j *jsonWriter) {
-		j.text("name", p.Name)
-		j.some("extends", p.Extends)
-		j.some("description", p.Description)
-		j.yes("unrestricted", p.Unrestricted)
-		j.someTexts("capabilities", p.Capabilities)
-		j.part("syscalls", p.Syscalls.fields)
-		j.part("filesystem", p.Filesystem.fields)
-		j.part("network", p.Network.fields)
-		j.part("host", p.Host.fields)
-		j.part("limits", p.Limits.fields)
-		j.part("environment", p.Environment.fields)
-		j.part("exec", p.Exec.fields)
-		j.part("trust", p.Trust.fields)
-		j.part("evidence", p.Evidence.fields)
-		j.some("landlock", string(p.Landlock))
-	})
+	return jsonObject(p.fields)
+}
+
+func (p *Profile) fields(j *jsonWriter) {
+	j.text("name", p.Name)
+	j.some("extends", p.Extends)
+	j.some("description", p.Description)
+	j.yes("unrestricted", p.Unrestricted)
+	j.someTexts("capabilities", p.Capabilities)
+	j.part("syscalls", p.Syscalls.fields)
+	j.part("filesystem", p.Filesystem.fields)
+	j.part("network", p.Network.fields)
+	j.part("host", p.Host.fields)
+	j.part("limits", p.Limits.fields)
+	j.part("environment", p.Environment.fields)
+	j.part("exec", p.Exec.fields)
+	j.part("trust", p.Trust.fields)
+	j.part("evidence", p.Evidence.fields)
+	j.some("landlock", string(p.Landlock))
 }
 
 // MarshalJSON returns the part as JSON, see [Profile.MarshalJSON].
@@ -178,6 +180,7 @@ func (t Trust) fields(j *jsonWriter) {
 func (e Evidence) fields(j *jsonWriter) {
 	j.some("mode", e.Mode)
 	j.some("onFull", e.OnFull)
+	j.some("denials", e.Denials)
 }
 
 func texts[T ~string](in []T) []string {

@@ -15,11 +15,13 @@ type LandlockPlan struct {
 	// ABI is the version that the plan is for.
 	ABI int `json:"abi"`
 	// HandledFS, HandledNet and Scoped are LANDLOCK_ACCESS_FS_, LANDLOCK_ACCESS_NET_ and LANDLOCK_SCOPE_ bits.
-	HandledFS  uint64             `json:"handledFS"`
-	HandledNet uint64             `json:"handledNet,omitempty"`
-	Scoped     uint64             `json:"scoped,omitempty"`
-	Rules      []LandlockRule     `json:"rules,omitempty"`
-	NetRules   []LandlockPortRule `json:"netRules,omitempty"`
+	HandledFS  uint64 `json:"handledFS"`
+	HandledNet uint64 `json:"handledNet,omitempty"`
+	Scoped     uint64 `json:"scoped,omitempty"`
+	// Restrict are LANDLOCK_RESTRICT_SELF_ flags.
+	Restrict uint64             `json:"restrict,omitempty"`
+	Rules    []LandlockRule     `json:"rules,omitempty"`
+	NetRules []LandlockPortRule `json:"netRules,omitempty"`
 }
 
 // LandlockRule grants access at and below a path of the container's merged view.
@@ -69,6 +71,9 @@ const (
 
 	scopeAbstractUnix = 1 << 0
 	scopeSignal       = 1 << 1
+
+	// logNewExecOn is LANDLOCK_RESTRICT_SELF_LOG_NEW_EXEC_ON: refusals of what is executed later are audited, too.
+	logNewExecOn = 1 << 1
 )
 
 // ABIs that something needs, with the release of Linux that has them.
@@ -78,6 +83,7 @@ const (
 	abiTruncate = 3 // 6.2
 	abiIoctl    = 5 // 6.10
 	abiScope    = 6 // 6.12
+	abiAudit    = 7 // 6.15
 	abiUnix     = 9
 )
 
@@ -91,6 +97,8 @@ func linuxWith(abi int) string {
 		return "Linux 6.2"
 	case abiScope:
 		return "Linux 6.12"
+	case abiAudit:
+		return "Linux 6.15"
 	}
 	return fmt.Sprintf("a kernel with Landlock ABI %d", abi)
 }
@@ -140,7 +148,20 @@ func PlanLandlock(s *specs.Spec, p *Profile, host HostFacts) (*LandlockPlan, []N
 	if l.plan.HandledFS|l.plan.HandledNet|l.plan.Scoped == 0 {
 		return nil, l.notes, nil
 	}
+	l.report()
 	return &l.plan, l.notes, nil
+}
+
+// report has refusals audited, if the profile asks for that and the kernel can.
+func (l *landlockBuilder) report() {
+	if l.profile.Evidence.Denials != DenialsKernel {
+		return
+	}
+	if l.plan.ABI < abiAudit {
+		l.note("refused files are not listed: this kernel has Landlock ABI %d, it needs %s", l.plan.ABI, linuxWith(abiAudit))
+		return
+	}
+	l.plan.Restrict = logNewExecOn
 }
 
 type landlockBuilder struct {

@@ -121,6 +121,7 @@ func dimensions() []dimension {
 			LandlockRequired, func(p *Profile) *LandlockMode { return &p.Landlock }),
 		ordered("evidence.mode", []string{"on", ""}, "", func(p *Profile) *string { return &p.Evidence.Mode }),
 		onFull(),
+		ordered("evidence.denials", []string{DenialsKernel, ""}, "", func(p *Profile) *string { return &p.Evidence.Denials }),
 		ordered("exec.transaction", []string{"auto", ""}, "", func(p *Profile) *string { return &p.Exec.Transaction }),
 		commit(),
 	}, workspaceDimensions(), networkDimensions(), limitDimensions())

@@ -5,6 +5,8 @@ import (
 	"slices"
 
 	specs "github.com/opencontainers/runtime-spec/specs-go"
+
+	"github.com/agentsafe/agentsafe/netns/egress"
 )
 
 type namespaceKind = specs.LinuxNamespaceType
@@ -100,10 +102,20 @@ func networkDimensions() []dimension {
 		ordered("network.mode", []NetworkMode{NetworkNone, NetworkGateway, NetworkEngine, NetworkHost}, NetworkNone,
 			func(p *Profile) *NetworkMode { return &p.Network.Mode }),
 		{
-			name:   "network.addresses",
-			within: func(a, b *Profile) bool { return addresses().within(private(a), private(b)) },
+			name: "network.addresses",
+			within: func(a, b *Profile) bool {
+				return mode(b) == NetworkHost || reachable().within(private(a), private(b))
+			},
 			meet: func(a, b, out *Profile) {
-				both := addresses().meet(private(a), private(b))
+				var both []netip.Prefix
+				switch {
+				case mode(a) == NetworkHost:
+					both = reachable().canonical(private(b))
+				case mode(b) == NetworkHost:
+					both = reachable().canonical(private(a))
+				default:
+					both = reachable().meet(private(a), private(b))
+				}
 				switch min(rankNetwork(mode(a)), rankNetwork(mode(b))) {
 				case rankNetwork(NetworkGateway):
 					out.Network.Addresses = both
@@ -116,11 +128,12 @@ func networkDimensions() []dimension {
 		{
 			name: "network.deny",
 			within: func(a, b *Profile) bool {
-				return !gateway(b) || mode(a) == NetworkNone || gateway(a) && words[string]().within(b.Network.Deny, a.Network.Deny)
+				return !gateway(b) || mode(a) == NetworkNone ||
+					gateway(a) && egressRules().within(parseRules(b.Network.Deny, nil), parseRules(a.Network.Deny, nil))
 			},
 			meet: func(a, b, out *Profile) {
 				if min(rankNetwork(mode(a)), rankNetwork(mode(b))) == rankNetwork(NetworkGateway) {
-					out.Network.Deny = words[string]().canonical(slices.Concat(a.Network.Deny, b.Network.Deny))
+					out.Network.Deny = ruleTexts(egressRules().canonical(parseRules(slices.Concat(a.Network.Deny, b.Network.Deny), nil)))
 				}
 			},
 		},
@@ -162,7 +175,7 @@ func credentials() elements[Credential] {
 
 // egressDimension compares rules of the gateway, with those that rule sets stand for.
 func egressDimension(mode func(*Profile) NetworkMode) dimension {
-	rules := func(p *Profile) []string { return slices.Concat(p.Network.Allow, p.Network.RuleSets) }
+	rules := func(p *Profile) []egress.Rule { return parseRules(p.Network.Allow, p.Network.RuleSets) }
 	return dimension{
 		name: "network.allow",
 		within: func(a, b *Profile) bool {
@@ -175,32 +188,21 @@ func egressDimension(mode func(*Profile) NetworkMode) dimension {
 			return egressRules().within(rules(a), rules(b))
 		},
 		meet: func(a, b, out *Profile) {
-			var both []string
 			switch {
-			case mode(a) == NetworkGateway && mode(b) == NetworkGateway:
-				both = egressRules().meet(rules(a), rules(b))
-			case mode(a) == NetworkGateway && mode(b) != NetworkNone:
-				both = egressRules().canonical(rules(a))
-			case mode(b) == NetworkGateway && mode(a) != NetworkNone:
-				both = egressRules().canonical(rules(b))
+			case mode(a) == NetworkNone || mode(b) == NetworkNone || mode(a) != NetworkGateway && mode(b) != NetworkGateway:
+				return
+			case mode(a) != NetworkGateway:
+				a = b
+			case mode(b) != NetworkGateway:
+				b = a
 			}
-			for _, r := range both {
-				if ruleSet(r) {
-					out.Network.RuleSets = append(out.Network.RuleSets, r)
-				} else {
-					out.Network.Allow = append(out.Network.Allow, r)
-				}
-			}
+			// The name of a set stays where both have it; beside it what it stands for would be said twice.
+			out.Network.RuleSets = words[string]().meet(a.Network.RuleSets, b.Network.RuleSets)
+			named := parseRules(nil, out.Network.RuleSets)
+			both := slices.DeleteFunc(egressRules().meet(rules(a), rules(b)), func(r egress.Rule) bool {
+				return egressRules().within([]egress.Rule{r}, named)
+			})
+			out.Network.Allow = ruleTexts(both)
 		},
 	}
-}
-
-// ruleSet tells the name of a rule set from a rule, which has a dot, a star or a colon.
-func ruleSet(text string) bool {
-	for i := range len(text) {
-		if c := text[i]; (c < 'a' || c > 'z') && (c < '0' || c > '9') && c != '-' {
-			return false
-		}
-	}
-	return true
 }

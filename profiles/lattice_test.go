@@ -5,6 +5,7 @@ import (
 	"net/netip"
 	"reflect"
 	"slices"
+	"strings"
 	"testing"
 	"testing/quick"
 
@@ -62,14 +63,15 @@ func randomProfile(r *rand.Rand) *Profile {
 	if p.Evidence.Mode = one(r, "", "on"); p.Evidence.Mode != "" {
 		p.Evidence.OnFull = one(r, "", "stop", "gap")
 	}
-	private := []netip.Prefix{netip.MustParsePrefix("10.0.0.0/8"), netip.MustParsePrefix("10.1.0.0/16"), netip.MustParsePrefix("fd00::/8")}
+	p.Evidence.Denials = one(r, "", DenialsKernel)
+	private := []netip.Prefix{netip.MustParsePrefix("10.0.0.0/8"), netip.MustParsePrefix("10.1.0.0/16"), netip.MustParsePrefix("fd00::/8"), netip.MustParsePrefix("169.254.0.0/16"), netip.MustParsePrefix("169.254.169.254/32")}
 	n := &p.Network
 	switch n.Mode = one(r, "", NetworkNone, NetworkGateway, NetworkEngine, NetworkHost); n.Mode {
 	case NetworkEngine:
 		n.AllowPrivate = some(r, private...)
 	case NetworkGateway:
-		n.Allow = some(r, "*:443", "*.pypi.org:443", "files.pypi.org:443", "a.files.pypi.org", "*.pypi.org", "ssh://github.com", "10.0.0.0/8:443", "10.1.0.0/16:443", "GET http://x.org/a/")
-		n.RuleSets, n.Deny, n.Addresses = some(r, "python", "go"), some(r, "upload.pypi.org"), some(r, private...)
+		n.Allow = some(r, "*:443", "*.pypi.org:443", "files.pypi.org:443", "a.files.pypi.org", "*.pypi.org", "ssh://github.com", "github.com:1-65535", "https://github.com:443-450,22", "tcp://*.org:22,443", "10.0.0.0/8:443", "10.1.0.0/16:443", "GET http://x.org/a/")
+		n.RuleSets, n.Deny, n.Addresses = some(r, "pypi", "go"), some(r, "upload.pypi.org", "*.pypi.org:443-444"), some(r, private...)
 		n.DialFrom = one(r, "", "container", "host")
 		n.Credentials = some(r, Credential{Name: "a", File: "/k", Destination: "d:443", Present: "bearer"}, Credential{Name: "b", File: "/k", Destination: "d:443", Present: "bearer"})
 	case NetworkNone, NetworkHost:
@@ -191,6 +193,12 @@ func TestLessOrEqual_EveryField(t *testing.T) {
 			field.SetString("never")
 		case "Evidence.Mode":
 			field.SetString("")
+		case "Network.Allow", "Network.Deny":
+			field.Set(reflect.ValueOf([]string{"a.test"}))
+		case "Network.RuleSets":
+			field.Set(reflect.ValueOf([]string{"pypi"}))
+		case "Evidence.Denials":
+			field.SetString(DenialsKernel)
 		case "Evidence.OnFull":
 			field.SetString("gap")
 		case "Landlock":
@@ -206,6 +214,46 @@ func TestLessOrEqual_EveryField(t *testing.T) {
 		p.Exec.Transaction, p.Evidence.Mode = "auto", "on"
 		return p, reflect.ValueOf(p).Elem()
 	})
+}
+
+// A range does not open the metadata service, so it is not above the profile that names it.
+func TestLessOrEqual_MetadataAddress(t *testing.T) {
+	profile := func(address string) *Profile {
+		return &Profile{Network: Network{Mode: NetworkGateway, Addresses: []netip.Prefix{netip.MustParsePrefix(address)}}}
+	}
+	if LessOrEqual(profile("169.254.169.254/32"), profile("169.254.0.0/16")) {
+		t.Error("the metadata service passes for a part of a range that does not open it")
+	}
+	if !LessOrEqual(profile("10.0.0.1/32"), profile("10.0.0.0/8")) || !LessOrEqual(profile("169.254.169.254/32"), &Profile{Network: Network{Mode: NetworkHost}}) {
+		t.Error("a part of a range is not below it")
+	}
+}
+
+// Rules are compared by what they match, not by their text.
+func TestLessOrEqual_EgressRules(t *testing.T) {
+	profile := func(sets string, rules ...string) *Profile {
+		return &Profile{Network: Network{Mode: NetworkGateway, Allow: rules, RuleSets: strings.Fields(sets)}}
+	}
+	for _, c := range []struct {
+		a, b *Profile
+		want bool
+	}{
+		{profile("", "example.com"), profile("", "example.com:443"), true},
+		{profile("", "https://example.com"), profile("", "*.com:80,443"), true},
+		{profile("", "ssh://example.com"), profile("", "example.com:22"), false},
+		{profile("", "files.pythonhosted.org"), profile("pypi"), true},
+		{profile("pypi"), profile("", "*:443"), true},
+		{profile("pypi"), profile("npm pypi"), true},
+		{profile("pypi npm"), profile("npm"), false},
+		{profile("", "a.test:80-90"), profile("", "a.test:80-85,86-99"), true},
+	} {
+		if got := LessOrEqual(c.a, c.b); got != c.want {
+			t.Errorf("%v below %v: %v", c.a.Network, c.b.Network, got)
+		}
+	}
+	if m := Meet(profile("npm pypi", "a.test:80,443"), profile("pypi", "*.test:443")); !slices.Equal(m.Network.RuleSets, []string{"pypi"}) || !slices.Equal(m.Network.Allow, []string{"a.test:443"}) {
+		t.Errorf("meet: %+v", m.Network)
+	}
 }
 
 func TestExcess(t *testing.T) {

@@ -5,6 +5,9 @@ import (
 	"path"
 	"slices"
 	"strings"
+
+	"github.com/agentsafe/agentsafe/netns"
+	"github.com/agentsafe/agentsafe/netns/egress"
 )
 
 // A grant is a set of things, written as a list of elements that each stand for themselves and all that they cover: a
@@ -103,6 +106,19 @@ func addresses() elements[netip.Prefix] {
 	return treeOf(func(a, b netip.Prefix) bool { return a.Bits() <= b.Bits() && a.Contains(b.Addr()) }, comparePrefixes)
 }
 
+// reachable are the prefixes of a network policy. A range does not cover a single address of a class that has to be
+// named by itself (metadata, loopback): the range does not open it.
+func reachable() elements[netip.Prefix] {
+	return treeOf(func(a, b netip.Prefix) bool {
+		if a != b && b.IsSingleIP() {
+			if c := netns.ClassOf(b.Addr()); c != netns.ClassPublic && c != netns.ClassPrivate {
+				return false
+			}
+		}
+		return addresses().covers(a, b)
+	}, comparePrefixes)
+}
+
 func comparePrefixes(a, b netip.Prefix) int {
 	if c := a.Addr().Compare(b.Addr()); c != 0 {
 		return c
@@ -143,41 +159,38 @@ func devices() elements[Device] {
 	}
 }
 
-// egressRule is a rule of the gateway, taken apart: "GET ssh://*.example.org:22".
-type egressRule struct{ scheme, target, ports string }
-
-func splitRule(text string) egressRule {
-	var r egressRule
-	r.target = text
-	if scheme, after, ok := strings.Cut(text, "://"); ok {
-		r.scheme, r.target = scheme, after
+// egressRules are rules of the gateway, in their canonical spelling: what covers what, the gateway's own rules say.
+func egressRules() elements[egress.Rule] {
+	return elements[egress.Rule]{
+		covers:  egress.Rule.Covers,
+		common:  egress.Rule.Meet,
+		compare: func(a, b egress.Rule) int { return strings.Compare(a.String(), b.String()) },
 	}
-	if i := strings.LastIndexByte(r.target, ':'); i >= 0 && strings.Trim(r.target[i+1:], "0123456789,-") == "" {
-		r.target, r.ports = r.target[:i], r.target[i+1:]
-	}
-	return r
 }
 
-// coversTarget reports whether a name or range of addresses is covered by another.
-func coversTarget(a, b string) bool {
-	if a == b || a == "*" {
-		return true
+// parseRules reads rules, with those that sets stand for. What is no rule matches nothing, and Validate refuses it.
+func parseRules(texts, sets []string) []egress.Rule {
+	var out []egress.Rule
+	for _, name := range sets {
+		set, err := egress.RuleSet(name)
+		if err == nil {
+			texts = slices.Concat(texts, set)
+		}
 	}
-	if suffix, ok := strings.CutPrefix(a, "*"); ok {
-		return !strings.Contains(b, "/") && strings.HasSuffix(b, suffix)
+	for _, t := range texts {
+		if r, err := egress.ParseRule(t); err == nil {
+			out = append(out, r.Canonical())
+		}
 	}
-	x, errX := netip.ParsePrefix(a)
-	y, errY := netip.ParsePrefix(b)
-	return errX == nil && errY == nil && addresses().covers(x, y)
+	return out
 }
 
-// egressRules cover each other by their targets. A scheme or ports that one of them has and the other has not make them
-// different: what a rule without them means is the gateway's to say.
-func egressRules() elements[string] {
-	return treeOf(func(a, b string) bool {
-		x, y := splitRule(a), splitRule(b)
-		return a == b || x.scheme == y.scheme && x.ports == y.ports && coversTarget(x.target, y.target)
-	}, strings.Compare)
+func ruleTexts(rules []egress.Rule) []string {
+	var out []string
+	for _, r := range rules {
+		out = append(out, r.String())
+	}
+	return out
 }
 
 // matchAny reports whether a name matches one of the patterns of path.Match.

@@ -188,7 +188,11 @@ func (plan *Plan) filters(spec *specs.Spec, p *Profile, goarch string) error {
 			Text: "the engine gives no filter (its default, or seccomp=unconfined); the profile's own holds all the same",
 		})
 	}
-	plan.AddFilter(*agentFilter(p, goarch))
+	ours := *agentFilter(p, goarch)
+	if p.Evidence.Denials == DenialsKernel {
+		ours.Flags |= seccompFlagLog
+	}
+	plan.AddFilter(ours)
 	return nil
 }
 

@@ -140,4 +140,9 @@ type Evidence struct {
 	Mode string `json:"mode,omitempty"`
 	// OnFull says what happens when nothing can be written any more: "stop" the task, or leave a "gap".
 	OnFull string `json:"onFull,omitempty"`
+	// Denials is "kernel" to have refused system calls and files listed, or "".
+	Denials string `json:"denials,omitempty"`
 }
+
+// DenialsKernel is the value of Evidence.Denials that has the kernel report what it refuses.
+const DenialsKernel = "kernel"

@@ -31,6 +31,9 @@ type SeccompFilter struct {
 	Flags uint64 `json:"flags,omitempty"`
 }
 
+// seccompFlagLog is SECCOMP_FILTER_FLAG_LOG: the kernel's audit log gets what the filters refuse.
+const seccompFlagLog = 1 << 1
+
 // SeccompRefusal answers a call of the native ABI with an errno if an argument that the kernel takes as a 32-bit number
 // has the value. It looks at the lower half only: a rule on all 64 bits is walked around by setting a bit that the
 // kernel ignores (CVE-2019-7303, TIOCSTI in snapd; TestAttack_CVE_2019_7303_HighBits).

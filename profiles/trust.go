@@ -50,7 +50,7 @@ func (p *Profile) openEgress() string {
 		return "network.mode " + string(p.Network.Mode)
 	case NetworkGateway:
 		for _, r := range p.Network.Allow {
-			if splitRule(r).target == "*" {
+			if strings.Contains(r, "*") && !strings.Contains(r, "*.") {
 				return "network.allow " + r
 			}
 		}

@@ -284,5 +284,6 @@ func (p *Profile) validateEvidence() error {
 	return first(
 		oneOf("evidence.mode", p.Evidence.Mode, "on"),
 		oneOf("evidence.onFull", p.Evidence.OnFull, "stop", "gap"),
+		oneOf("evidence.denials", p.Evidence.Denials, DenialsKernel),
 	)
 }

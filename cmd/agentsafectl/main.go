@@ -10,6 +10,7 @@ import (
 
 	"github.com/agentsafe/agentsafe/cmd/agentsafectl/layers"
 	"github.com/agentsafe/agentsafe/cmd/agentsafectl/ps"
+	"github.com/agentsafe/agentsafe/cmd/agentsafectl/refusals"
 )
 
 // version and commit are set by the linker.
@@ -57,7 +58,7 @@ func newRootCommand() *cobra.Command {
 	flags.StringVar(&p.data, "data-dir", "/var/lib/agentsafe", "directory of caches, images and layers")
 	c.AddCommand(newRunCommand(&p), newAuditCommand(&p), newDoctorCommand(&p), newProfileCommand(&p), newConfigCommand(), newNetworkCommand(&p))
 	c.AddCommand(newRecordChildCommand())
-	c.AddCommand(ps.Command(&p.state))
+	c.AddCommand(ps.Command(&p.state), refusals.Command(&p.state, &p.data))
 	c.AddCommand(newMCPCommand(&p), newExecCommand(&p))
 	c.AddCommand(layers.Commands(&p.data, &p.state)...)
 	return c

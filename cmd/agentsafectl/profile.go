@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"slices"
 	"strings"
 	"text/tabwriter"
 
@@ -40,11 +41,14 @@ func newProfileCommand(p *paths) *cobra.Command {
 // installProfiles checks all files before it writes the first.
 func installProfiles(c *cobra.Command, files []string) error {
 	var all []*profiles.Profile
+	var loader profileFiles
 	for _, file := range files {
-		if !strings.Contains(file, "/") {
-			file = "./" + file
+		if err := loader.name(file); err != nil {
+			return err
 		}
-		p, err := loadProfile(file)
+	}
+	for _, file := range files {
+		p, err := loader.load(file)
 		if err != nil {
 			return err
 		}
@@ -62,7 +66,39 @@ func installProfiles(c *cobra.Command, files []string) error {
 		}
 		fmt.Fprintln(c.OutOrStdout(), p.Name)
 	}
+	return noteChildren(c, all)
+}
+
+// noteChildren names installed profiles that extend one of these: they are still what they were made of.
+func noteChildren(c *cobra.Command, parents []*profiles.Profile) error {
+	names, err := installedProfiles()
+	if err != nil {
+		return err
+	}
+	is := func(name string) bool {
+		return slices.ContainsFunc(parents, func(p *profiles.Profile) bool { return p.Name == name })
+	}
+	for _, name := range names {
+		if child, err := container.LoadProfile(name); err == nil && is(child.Extends) && !is(name) {
+			fmt.Fprintf(c.ErrOrStderr(), "agentsafectl: note: %s extends %s and keeps what that was: install it again to follow\n", name, child.Extends)
+		}
+	}
 	return nil
+}
+
+// installedProfiles lists the names of the profiles in container.ProfileDir.
+func installedProfiles() ([]string, error) {
+	entries, err := os.ReadDir(container.ProfileDir)
+	if err != nil && !errors.Is(err, os.ErrNotExist) {
+		return nil, err
+	}
+	var names []string
+	for _, e := range entries {
+		if name, ok := strings.CutSuffix(e.Name(), ".json"); ok {
+			names = append(names, name)
+		}
+	}
+	return names, nil
 }
 
 // installProfile replaces the file atomically: a container that is created meanwhile gets the old one or the new one.
@@ -75,16 +111,11 @@ func installProfile(p *profiles.Profile) error {
 }
 
 func listProfiles(c *cobra.Command) error {
-	names := profiles.BuiltinNames()
-	entries, err := os.ReadDir(container.ProfileDir)
-	if err != nil && !errors.Is(err, os.ErrNotExist) {
+	installed, err := installedProfiles()
+	if err != nil {
 		return err
 	}
-	for _, e := range entries {
-		if name, ok := strings.CutSuffix(e.Name(), ".json"); ok {
-			names = append(names, name)
-		}
-	}
+	names := append(profiles.BuiltinNames(), installed...)
 	const padding = 2
 	w := tabwriter.NewWriter(c.OutOrStdout(), 0, 0, padding, ' ', 0)
 	fmt.Fprintln(w, "NAME\tEXTENDS\tDESCRIPTION")

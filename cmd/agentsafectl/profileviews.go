@@ -4,7 +4,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"os"
 	"runtime"
 	"strings"
 
@@ -166,12 +165,7 @@ func newCheckCommand() *cobra.Command {
 			"other, or that make the rest mean little) is listed, and the status is 0.",
 		RunE: func(c *cobra.Command, args []string) error {
 			for _, name := range args {
-				f, err := os.Open(name)
-				if err != nil {
-					return err
-				}
-				p, err := profilefile.Parse(f, name)
-				f.Close()
+				p, err := (&profileFiles{}).load(name)
 				if err != nil {
 					return err
 				}

@@ -2,14 +2,9 @@ package main
 
 import (
 	"fmt"
-	"os"
 	"path/filepath"
-	"strings"
-
-	"golang.org/x/sys/unix"
 
 	"github.com/agentsafe/agentsafe/profiles"
-	"github.com/agentsafe/agentsafe/profiles/profilefile"
 	"github.com/agentsafe/agentsafe/runtime/container"
 )
 
@@ -38,26 +33,4 @@ func (o *operation) openRuntime() error {
 		Warn:      o.note,
 	})
 	return err
-}
-
-// loadProfile takes the name of a profile that is built in or installed, or a
-// path (with a slash in it, so that no file in the current folder can pass for
-// one of them).
-func loadProfile(name string) (*profiles.Profile, error) {
-	if !strings.Contains(name, "/") {
-		return container.LoadProfile(name)
-	}
-	f, err := os.OpenFile(name, os.O_RDONLY|unix.O_NONBLOCK|unix.O_NOCTTY, 0)
-	if err != nil {
-		return nil, err
-	}
-	defer f.Close()
-	info, err := f.Stat()
-	if err != nil {
-		return nil, err
-	}
-	if !info.Mode().IsRegular() {
-		return nil, fmt.Errorf("%s: not a regular file", name)
-	}
-	return profilefile.Parse(f, name)
 }

@@ -37,8 +37,9 @@ func (a *Rule) coversTarget(r *Rule) bool {
 }
 
 func (a *Rule) coversPorts(r *Rule) bool {
+	have := mergePorts(a.ports) // 80-90,91-99 covers 85-95
 	return !slices.ContainsFunc(r.ports, func(want portRange) bool {
-		return !slices.ContainsFunc(a.ports, func(have portRange) bool { return have.first <= want.first && want.last <= have.last })
+		return !slices.ContainsFunc(have, func(have portRange) bool { return have.first <= want.first && want.last <= have.last })
 	})
 }
 

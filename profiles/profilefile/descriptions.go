@@ -5,7 +5,7 @@ func descriptions() map[string]string {
 	return map[string]string{
 		"apiVersion":           "agentsafe.dev/v1.",
 		"kind":                 "Profile.",
-		"extends":              "The built-in profile that this one starts from. A key that the file has replaces the parent's value as a whole, lists too; a key that it has not keeps it.",
+		"extends":              "The profile that this one starts from: a built-in or installed one. A key that the file has replaces the parent's value as a whole, lists too; a key that it has not keeps it.",
 		"metadata.name":        "Lower-case letters, digits and hyphens, at most 63; not the name of a built-in profile.",
 		"metadata.description": "One line for lists.",
 		"capabilities":         "Upper bound of Linux capabilities, with or without CAP_. What the engine gives beyond it is cut if it is an engine's default, else refused. The empty list means none.",
@@ -69,8 +69,9 @@ func descriptions() map[string]string {
 		"trust.externalWrite":  "The task may send to places that nobody listed. All three together refuse nothing: what is held is noted.",
 		"trust.waive":          "Secrets that don't count: env:NAME, mount:PATH.",
 
-		"evidence.mode":   "on: what happens is recorded in a log that can be verified.",
-		"evidence.onFull": "What happens when nothing can be recorded any more: stop (the task ends), gap (the log says so).",
+		"evidence.mode":    "on: what happens is recorded in a log that can be verified.",
+		"evidence.denials": "kernel: refused system calls and files are listed among the denials, as far as this kernel reports them (see below).",
+		"evidence.onFull":  "What happens when nothing can be recorded any more: stop (the task ends), gap (the log says so).",
 
 		"enforcement.landlock": "What happens on a kernel that can't enforce the file rules: required (creation fails), best-effort (a note, and what can be enforced is), off.",
 	}

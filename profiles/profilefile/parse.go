@@ -19,7 +19,13 @@ const maxBytes = 256 << 10
 
 // Parse reads one profile. filename is for errors, which name the line too. The result is valid.
 func Parse(r io.Reader, filename string) (*profiles.Profile, error) {
-	p, err := parse(r)
+	return ParseExtending(r, filename, profiles.Builtin)
+}
+
+// ParseExtending is Parse for a file that may extend other profiles than the built-in ones: parent finds them. It
+// returns a profile that may be changed.
+func ParseExtending(r io.Reader, filename string, parent func(name string) (*profiles.Profile, error)) (*profiles.Profile, error) {
+	p, err := parse(r, parent)
 	var at *lineError
 	switch {
 	case errors.As(err, &at):
@@ -30,8 +36,8 @@ func Parse(r io.Reader, filename string) (*profiles.Profile, error) {
 	return p, nil
 }
 
-func parse(r io.Reader) (*profiles.Profile, error) {
-	p, root, err := decode(r)
+func parse(r io.Reader, find parentFinder) (*profiles.Profile, error) {
+	p, root, err := decode(r, find)
 	if err != nil {
 		return nil, err
 	}
@@ -41,31 +47,15 @@ func parse(r io.Reader) (*profiles.Profile, error) {
 	return p, nil
 }
 
+type parentFinder = func(name string) (*profiles.Profile, error)
+
 // decode reads the file; the profile is not validated.
-func decode(r io.Reader) (*profiles.Profile, *yaml.Node, error) {
-	data, err := io.ReadAll(io.LimitReader(r, maxBytes+1))
+func decode(r io.Reader, find parentFinder) (*profiles.Profile, *yaml.Node, error) {
+	root, err := oneDocument(r)
 	if err != nil {
 		return nil, nil, err
 	}
-	if len(data) > maxBytes {
-		return nil, nil, fmt.Errorf("larger than %d bytes", maxBytes)
-	}
-	dec := yaml.NewDecoder(bytes.NewReader(data))
-	var doc yaml.Node
-	if err := dec.Decode(&doc); err != nil {
-		if errors.Is(err, io.EOF) {
-			return nil, nil, errors.New("is empty")
-		}
-		return nil, nil, err // begins with "yaml: line N:"
-	}
-	if err := dec.Decode(new(yaml.Node)); !errors.Is(err, io.EOF) {
-		return nil, nil, errors.New("more than one document")
-	}
-	root := doc.Content[0]
-	if err := checkNode(root, 0); err != nil {
-		return nil, nil, err
-	}
-	p, err := parent(root)
+	p, err := parent(root, find)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -73,6 +63,44 @@ func decode(r io.Reader) (*profiles.Profile, *yaml.Node, error) {
 		return nil, nil, err
 	}
 	return p, root, nil
+}
+
+// Name returns what a file calls its profile; "" if it does not say, or if the file can't be read as a profile.
+func Name(r io.Reader) string {
+	root, err := oneDocument(r)
+	if err != nil || root.Kind != yaml.MappingNode {
+		return ""
+	}
+	if n := child(root, "metadata"); n != nil && n.Kind == yaml.MappingNode {
+		if n = child(n, "name"); n != nil {
+			return n.Value
+		}
+	}
+	return ""
+}
+
+// oneDocument reads the one document of a file.
+func oneDocument(r io.Reader) (*yaml.Node, error) {
+	data, err := io.ReadAll(io.LimitReader(r, maxBytes+1))
+	if err != nil {
+		return nil, err
+	}
+	if len(data) > maxBytes {
+		return nil, fmt.Errorf("larger than %d bytes", maxBytes)
+	}
+	dec := yaml.NewDecoder(bytes.NewReader(data))
+	var doc yaml.Node
+	if err := dec.Decode(&doc); err != nil {
+		if errors.Is(err, io.EOF) {
+			return nil, errors.New("is empty")
+		}
+		return nil, err // begins with "yaml: line N:"
+	}
+	if err := dec.Decode(new(yaml.Node)); !errors.Is(err, io.EOF) {
+		return nil, errors.New("more than one document")
+	}
+	root := doc.Content[0]
+	return root, checkNode(root, 0)
 }
 
 // maxDepth is more than the schema has.
@@ -95,7 +123,7 @@ func checkNode(n *yaml.Node, depth int) error {
 }
 
 // parent returns a copy of what the document extends, and checks what kind of document it is.
-func parent(root *yaml.Node) (*profiles.Profile, error) {
+func parent(root *yaml.Node, find parentFinder) (*profiles.Profile, error) {
 	if root.Kind != yaml.MappingNode {
 		return nil, &lineError{root.Line, errors.New("want a mapping with apiVersion, kind, metadata")}
 	}
@@ -110,9 +138,9 @@ func parent(root *yaml.Node) (*profiles.Profile, error) {
 	}
 	n := child(root, "extends")
 	if n == nil {
-		return nil, &lineError{root.Line, fmt.Errorf("extends: missing, want a built-in profile such as %q", profiles.NameAgent)}
+		return nil, &lineError{root.Line, fmt.Errorf("extends: missing, want a profile such as %q", profiles.NameAgent)}
 	}
-	p, err := profiles.Builtin(n.Value)
+	p, err := find(n.Value)
 	if err != nil {
 		return nil, &lineError{n.Line, fmt.Errorf("extends: %w", err)}
 	}

@@ -21,7 +21,7 @@ func TestParse_Full(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer f.Close()
-	got, root, err := decode(f)
+	got, root, err := decode(f, profiles.Builtin)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -64,7 +64,7 @@ func TestParse_Full(t *testing.T) {
 		},
 		Exec:     profiles.Exec{Transaction: "auto", Commit: "success", WallClock: time.Minute},
 		Trust:    profiles.Trust{UntrustedInput: true, Secrets: false, ExternalWrite: true, Waive: []string{"env:NPM_TOKEN"}},
-		Evidence: profiles.Evidence{Mode: "on", OnFull: "gap"},
+		Evidence: profiles.Evidence{Mode: "on", OnFull: "gap", Denials: "kernel"},
 		Landlock: profiles.LandlockBestEffort,
 	}
 	if !reflect.DeepEqual(got, want) {

@@ -42,7 +42,7 @@ func document(p *profiles.Profile) section {
 	return section{
 		// These three are read by parent.
 		"apiVersion": {anyValue, schema{"const": APIVersion}}, "kind": {anyValue, schema{"const": "Profile"}},
-		"extends": {anyValue, schema{"enum": parents()}},
+		"extends": {anyValue, schema{"type": "string", "examples": parents()}},
 		"metadata": section{
 			"name":        name(&p.Name),
 			"description": text(&p.Description),
@@ -92,8 +92,9 @@ func document(p *profiles.Profile) section {
 			"waive":          list(&p.Trust.Waive, same),
 		}.key(),
 		"evidence": section{
-			"mode":   scalar(&p.Evidence.Mode, parseSwitch).oneOf("on", "off"),
-			"onFull": text(&p.Evidence.OnFull).oneOf("stop", "gap"),
+			"mode":    scalar(&p.Evidence.Mode, parseSwitch).oneOf("on", "off"),
+			"onFull":  text(&p.Evidence.OnFull).oneOf("stop", "gap"),
+			"denials": text(&p.Evidence.Denials).oneOf("kernel"),
 		}.key(),
 		"enforcement": section{
 			"landlock": scalar(&p.Landlock, word[profiles.LandlockMode]).oneOf("required", "best-effort", "off"),

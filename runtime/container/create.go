@@ -67,6 +67,7 @@ type creation struct {
 	group  chan groupResult
 	policy *Policy
 	sealed []string // mounts that become read-only at the end
+	told   *inForce // what the task can read about its policy; nil for nothing
 	// monitor is the program that will supervise the container; nil if none needs to.
 	monitor *monitor
 
@@ -104,7 +105,7 @@ func (r *Runtime) Create(ctx context.Context, o *CreateOptions) (*Container, err
 
 func (cr *creation) run(ctx context.Context) error {
 	for _, step := range []func(context.Context) error{
-		cr.load, cr.judge, cr.workspaces, cr.summon, cr.acquireCgroup, cr.spawn, cr.settle, cr.supervise, cr.hooks, cr.ready,
+		cr.load, cr.judge, cr.workspaces, cr.disclose, cr.summon, cr.acquireCgroup, cr.spawn, cr.settle, cr.supervise, cr.hooks, cr.ready,
 	} {
 		if err := step(ctx); err != nil {
 			return err
@@ -211,6 +212,9 @@ func (cr *creation) judge(ctx context.Context) error {
 		Profile:  chosen.Name, Enforcement: enforcement, PolicyHash: policy.Hash,
 	}
 	gatewayEnv(cr.spec.Process, policy.Profile, cr.o.ID, cr.c.state.Created)
+	if cr.told != nil {
+		inForceEnv(cr.spec.Process, cr.told.watched)
+	}
 	cr.c.detail = &Detail{Process: cr.spec.Process, Hooks: h, Policy: policy}
 	return nil
 }

@@ -110,8 +110,11 @@ func (c *Container) destroyCgroup() error {
 	return nil
 }
 
-// removeState removes the state directory, by handle; it never has sub-directories.
+// removeState removes the state directory, by handle; its one sub-directory is that of the policy in force.
 func (c *Container) removeState() error {
+	if err := c.removeInForce(); err != nil {
+		return err
+	}
 	for _, name := range []string{startSocket, detailFile, stateFile} {
 		if err := unix.Unlinkat(int(c.dir.Fd()), name, 0); err != nil && !errors.Is(err, unix.ENOENT) {
 			return fmt.Errorf("remove %s of container %q: %w", name, c.id, err)

@@ -179,6 +179,7 @@ func (c *Container) Exec(ctx context.Context, o *ExecOptions) (*Process, error) 
 		return nil, fmt.Errorf("cannot exec: %w", err)
 	}
 	gatewayEnv(process, d.Policy.Profile, c.id, c.state.Created)
+	inheritInForce(process, d.Process)
 	p := &Process{}
 	if p.cgroup, err = c.execBranch(o, d); err != nil {
 		return nil, err

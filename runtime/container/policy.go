@@ -79,6 +79,10 @@ func (r *Runtime) judge(ctx context.Context, cr *creation) (*specs.Spec, *Policy
 		policy.Flags |= f.Flags & (unix.SECCOMP_FILTER_FLAG_LOG | unix.SECCOMP_FILTER_FLAG_SPEC_ALLOW)
 	}
 	policy.Landlock = convertLandlock(plan.Landlock)
+	if !profile.Unrestricted && tells(cr.plan) {
+		cr.told = &inForce{watched: cr.supervised(profile)}
+		cr.told.policy, cr.told.text = plan.InForce(profile, cr.spec, cr.told.watched)
+	}
 	return plan.Spec, policy, nil
 }
 
@@ -108,7 +112,7 @@ func convertLandlock(in *profiles.LandlockPlan) *initproc.Landlock {
 	if in == nil {
 		return nil
 	}
-	out := &initproc.Landlock{HandledFS: in.HandledFS, HandledNet: in.HandledNet, Scoped: in.Scoped}
+	out := &initproc.Landlock{HandledFS: in.HandledFS, HandledNet: in.HandledNet, Scoped: in.Scoped, RestrictFlags: in.Restrict}
 	for _, r := range in.Rules {
 		out.Paths = append(out.Paths, initproc.LandlockPath{Path: r.Path, Access: r.Access, FileAccess: r.FileAccess(), Optional: r.Optional})
 	}

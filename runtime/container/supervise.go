@@ -123,7 +123,7 @@ func (c *Container) CPUTime() (time.Duration, error) {
 // asked for every container, so it looks at fields only.
 func needsSupervisor(p *profiles.Profile) bool {
 	return !p.Unrestricted && (p.Limits.WallClock > 0 || p.Limits.CPUTime > 0 || p.Exec.WallClock > 0 || transacts(p) ||
-		p.Evidence.Mode == "on" || p.Network.Mode == profiles.NetworkGateway)
+		p.Evidence.Mode == "on" || p.Evidence.Denials != "" || p.Network.Mode == profiles.NetworkGateway)
 }
 
 // execWallClock is the time limit of an exec: the caller's or the profile's, whichever is shorter; 0 is none.
@@ -135,10 +135,15 @@ func execWallClock(asked time.Duration, p *profiles.Profile) time.Duration {
 	return limit
 }
 
+// supervised reports whether somebody will be in charge of the container while it lives.
+func (cr *creation) supervised(p *profiles.Profile) bool {
+	return needsSupervisor(p) || cr.o.SuperviseAlways && cr.o.Supervise != nil
+}
+
 // summon decides who will supervise the container, and starts the monitor program beside the rest of create.
 func (cr *creation) summon(context.Context) error {
 	p := cr.policy.Profile
-	if !needsSupervisor(p) && !(cr.o.SuperviseAlways && cr.o.Supervise != nil) {
+	if !cr.supervised(p) {
 		return nil
 	}
 	state := cr.c.state

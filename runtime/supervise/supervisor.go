@@ -90,7 +90,8 @@ type Supervisor struct {
 	parent parentReport // of the first process
 	timers []*time.Timer
 
-	evidence  *evidence // nil without
+	evidence  *evidence    // nil without
+	denials   *denialWatch // likewise
 	execCount int
 	// initDone is closed when everything about the first process's end has been written down.
 	initDone chan struct{}
@@ -216,6 +217,7 @@ func (s *Supervisor) Begin() error {
 	}
 	if s.c.State().Network == netns.ModeGateway {
 		s.group.Go(s.keepGateway)
+		s.watchNetwork()
 	}
 	return nil
 }
@@ -267,6 +269,7 @@ func (s *Supervisor) expire(e container.End) {
 		s.o.Warn(err.Error())
 	}
 	s.record(audit.TypeLimit, e) //nolint:errcheck // it ends in any case
+	s.denials.limitMet(&e)
 	if s.o.Ended != nil {
 		s.o.Ended(e)
 	} else {
@@ -344,6 +347,8 @@ func (s *Supervisor) initStatus() int {
 // settle writes down what limits the container has met, once its first process has ended.
 func (s *Supervisor) settle() {
 	s.noteCounters()
+	s.denials.drain()
+	s.denials.limitMet(s.End())
 	switch e := s.End(); {
 	case e == nil || e.Reason == "":
 		s.hangUp()
@@ -424,6 +429,7 @@ func (s *Supervisor) finish(ctx context.Context) error {
 func (s *Supervisor) shutdown() {
 	s.once.Do(func() {
 		s.stop()
+		s.denials.stop()
 		s.socket.Close()
 		s.hangUp()
 		close(s.closed)

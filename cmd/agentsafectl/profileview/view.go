@@ -38,7 +38,7 @@ func capabilities() []capability {
 		{"what survives", survives},
 		{"who authorises", authorises},
 		{"evidence", func(p *profiles.Profile) string {
-			return pick(p.Evidence.Mode == "on", "recorded", "-")
+			return pick(p.Evidence.Mode == "on", "recorded", "-") + pick(p.Evidence.Denials != "", ", the kernel's refusals too", "")
 		}},
 		{"Rule of Two", trust},
 		{"kernel too old", func(p *profiles.Profile) string {
