@@ -10,6 +10,7 @@ packages=(
   busybox-static mmdebstrap                                          # images without a registry
   strace qemu-user-static                                            # faults injected, arm64 emulated
   procps python3 python3-pip gdb curl                                  # what tasks of the tests use
+  chromium fonts-liberation fonts-dejavu-core                         # reports are looked at
 )
 [ "${1:-}" != long ] || packages+=(qemu-system-x86 e2fsprogs)          # a virtual machine of its own
 

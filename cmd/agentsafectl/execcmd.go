@@ -161,7 +161,7 @@ func (f *execFlags) exec(ctx context.Context, report *execReport) (*call.Result,
 	if err != nil {
 		return nil, err
 	}
-	r := &call.Request{ID: "exec-" + newID(), Process: process, Timeout: f.timeout, MaxOutput: int(maxOutput)}
+	r := &call.Request{ID: "exec-" + strings.TrimPrefix(newID(), "run-"), Process: process, Timeout: f.timeout, MaxOutput: int(maxOutput)}
 	if f.stdin {
 		data, err := io.ReadAll(io.LimitReader(os.Stdin, maxCaptureBytes+1))
 		if err != nil {

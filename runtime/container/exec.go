@@ -52,7 +52,8 @@ type Process struct {
 	// cgroup holds this process and its descendants, nil if they are not told from the container's others.
 	cgroup *cgroup.Branch
 	// exited tells the supervisor of the end; nil if there is none.
-	exited func(pid, status int)
+	exited   func(pid, status int) (timedOut bool)
+	timedOut bool // known once Wait has returned
 	// of is the container if the process runs on a layer of its own.
 	of *Container
 }
@@ -75,7 +76,7 @@ func (p *Process) Wait() (int, error) {
 	}
 	status := exitStatus(st)
 	if p.exited != nil {
-		p.exited(p.child.PID, status)
+		p.timedOut = p.exited(p.child.PID, status)
 	}
 	if p.of != nil {
 		if _, err := p.of.FinishExec(p.child.PID, &status); err != nil {
@@ -125,6 +126,9 @@ func (p *Process) Signal(sig unix.Signal) error {
 	}
 	return nil
 }
+
+// TimedOut reports, once Wait has returned, whether the supervisor has ended the process because of its time limit.
+func (p *Process) TimedOut() bool { return p.timedOut }
 
 // Close releases the pidfd, and the process's sub-cgroup if it is empty.
 func (p *Process) Close() {

@@ -163,11 +163,14 @@ func (m *monitorClient) Exec(e *wire.Exec, pidfd *os.File) error {
 }
 
 // Exited implements Supervisor.
-func (m *monitorClient) Exited(pid, status int) {
+func (m *monitorClient) Exited(pid, status int) bool {
 	r := &wire.Request{Op: wire.OpExited, Exited: &wire.Exited{PID: pid, Status: status}}
-	if err := wire.Call(m.conn, closeTimeout, r); err != nil {
+	reply, err := wire.Ask(m.conn, closeTimeout, r)
+	if err != nil {
 		m.c.rt.opts.Warn(fmt.Sprintf("report exit to the supervisor: %v", err))
+		return false
 	}
+	return reply.TimedOut
 }
 
 // Close implements Supervisor. It returns when the monitor has ended.

@@ -23,8 +23,8 @@ type Supervisor interface {
 	// Exec is called when a process has joined. pidfd stays the caller's. After an error the process is killed.
 	Exec(e *wire.Exec, pidfd *os.File) error
 	// Exited is called by the parent of a process (an exec, or the first one) that has ended, before anybody else
-	// learns of it. status is 128+n for signal n.
-	Exited(pid, status int)
+	// learns of it. status is 128+n for signal n. timedOut says that the process's own time limit has ended it.
+	Exited(pid, status int) (timedOut bool)
 	// Close is called when every process of the container has ended and its state is about to go.
 	Close(ctx context.Context) error
 }

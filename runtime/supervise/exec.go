@@ -144,7 +144,7 @@ func (s *Supervisor) watchExec(r *running) {
 }
 
 // Exited implements container.Supervisor. It returns when everybody has been told.
-func (s *Supervisor) Exited(pid, status int) {
+func (s *Supervisor) Exited(pid, status int) (timedOut bool) {
 	s.mu.Lock()
 	r := s.execs[pid]
 	if r == nil {
@@ -153,7 +153,7 @@ func (s *Supervisor) Exited(pid, status int) {
 			defer s.settled.Do(s.settle)
 		}
 		s.mu.Unlock()
-		return
+		return false
 	}
 	first := !r.parent.known
 	r.parent = parentReport{status, true}
@@ -162,4 +162,7 @@ func (s *Supervisor) Exited(pid, status int) {
 		close(r.report)
 	}
 	<-r.done
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return r.timedOut
 }

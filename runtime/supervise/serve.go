@@ -39,16 +39,16 @@ func (s *Supervisor) accept() {
 func (s *Supervisor) serve(conn *net.UnixConn) {
 	for {
 		var r wire.Request
+		var reply wire.Reply
 		files, err := wire.Receive(conn, &r)
 		if err == nil {
-			err = s.handle(&r, files)
+			err = s.handle(&r, &reply, files)
 		} else if errors.Is(err, wire.ErrClosed) || errors.Is(err, net.ErrClosed) {
 			return
 		}
 		for _, f := range files {
 			f.Close()
 		}
-		var reply wire.Reply
 		if err != nil {
 			reply.Error = err.Error()
 		}
@@ -63,14 +63,14 @@ func (s *Supervisor) serve(conn *net.UnixConn) {
 }
 
 // handle carries out one request.
-func (s *Supervisor) handle(r *wire.Request, files []*os.File) error {
+func (s *Supervisor) handle(r *wire.Request, reply *wire.Reply, files []*os.File) error {
 	switch {
 	case r.Op == wire.OpBegin:
 		return s.Begin()
 	case r.Op == wire.OpExec && r.Exec != nil && len(files) == 1:
 		return s.Exec(r.Exec, files[0])
 	case r.Op == wire.OpExited && r.Exited != nil:
-		s.Exited(r.Exited.PID, r.Exited.Status)
+		reply.TimedOut = s.Exited(r.Exited.PID, r.Exited.Status)
 		return nil
 	case r.Op == wire.OpRecord && r.Record != nil:
 		return s.requested(r.Record)

@@ -87,8 +87,10 @@ func Run(ctx context.Context, c *container.Container, r *Request, uid, gid uint3
 	before := measure(c)
 	began := time.Now()
 	o := &container.ExecOptions{ID: r.ID, Process: r.Process, Branch: true, Stdin: std.in, Stdout: std.out, Stderr: std.err}
+	own := limit
 	if limit > 0 && c.State().SupervisorPID != 0 {
-		o.WallClock = limit // holds also if this process is killed
+		// Holds also if this process is killed, and the evidence tells it. Ours is there in case the supervisor is not.
+		o.WallClock, own = limit, limit+2*supervise.Grace
 	}
 	p, err := c.Exec(ctx, o)
 	if err != nil {
@@ -98,10 +100,10 @@ func Run(ctx context.Context, c *container.Container, r *Request, uid, gid uint3
 		return nil, err
 	}
 	defer p.Close()
-	end := watch(ctx, p, limit-time.Since(began), limit > 0)
+	end := watch(ctx, p, own-time.Since(began), limit > 0)
 	std.started()
 	status, err := p.Wait()
-	timedOut := end() || limit > 0 && time.Since(began) >= limit && status > signalBase
+	timedOut := end() || p.TimedOut()
 	if err != nil {
 		return nil, err
 	}
@@ -116,8 +118,6 @@ func Run(ctx context.Context, c *container.Container, r *Request, uid, gid uint3
 	}
 	return out, out.addChanges(c, p.PID(), finished)
 }
-
-const signalBase = 128
 
 // timeLimit is the shorter one of what is asked and what the profile says; 0 is none.
 func timeLimit(c *container.Container, asked time.Duration) (time.Duration, error) {

@@ -88,6 +88,8 @@ type Record struct {
 // Reply answers a request; Error is empty if it was done.
 type Reply struct {
 	Error string `json:"error,omitempty"`
+	// TimedOut answers OpExited: the process's own time limit has ended it.
+	TimedOut bool `json:"timedOut,omitempty"`
 }
 
 // Send sends one message. The files stay the caller's.
@@ -161,13 +163,19 @@ func takeFiles(oob []byte) ([]*os.File, error) {
 	return files, nil
 }
 
-// Call sends a request and waits for the answer, at most for the time given.
+// Call sends a request and waits for it to be done, at most for the time given.
 func Call(conn *net.UnixConn, limit time.Duration, r *Request, files ...*os.File) error {
+	_, err := Ask(conn, limit, r, files...)
+	return err
+}
+
+// Ask sends a request and waits for the answer, at most for the time given.
+func Ask(conn *net.UnixConn, limit time.Duration, r *Request, files ...*os.File) (*Reply, error) {
 	if err := conn.SetDeadline(time.Now().Add(limit)); err != nil {
-		return fmt.Errorf("call supervisor: %w", err)
+		return nil, fmt.Errorf("call supervisor: %w", err)
 	}
 	if err := Send(conn, r, files...); err != nil {
-		return err
+		return nil, err
 	}
 	var reply Reply
 	received, err := Receive(conn, &reply)
@@ -175,12 +183,12 @@ func Call(conn *net.UnixConn, limit time.Duration, r *Request, files ...*os.File
 		f.Close()
 	}
 	if err != nil {
-		return err
+		return nil, err
 	}
 	if reply.Error != "" {
-		return errors.New(reply.Error)
+		return nil, errors.New(reply.Error)
 	}
-	return nil
+	return &reply, nil
 }
 
 // maxArgsBytes bounds a command line in a message and in the evidence.

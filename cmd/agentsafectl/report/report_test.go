@@ -1,0 +1,168 @@
+package report
+
+import (
+	"bytes"
+	"encoding/json"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/agentsafe/agentsafe/fs/layer"
+	"github.com/agentsafe/agentsafe/profiles"
+	"github.com/agentsafe/agentsafe/runtime/audit"
+	"github.com/agentsafe/agentsafe/runtime/container"
+)
+
+// hostile is text that a task might choose: markup, the ends of what it stands in, what a terminal obeys, and what a
+// reader does not see.
+const hostile = "</pre></style></title><script>document.title='owned'</script><img src=x onerror=\"document.title='owned'\">\x1b[2J\u202e`|\n# x"
+
+// hostileReport has it everywhere.
+func hostileReport() *Report {
+	at := time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
+	three, zero := 3, 0
+	r := &Report{
+		Log: hostile, Runtime: hostile, Argv: []string{hostile, "b"}, EnvNames: []string{hostile}, Cwd: hostile,
+		Container:    audit.Container{ID: hostile, Created: at, Engine: hostile, Image: hostile, ImageDigest: hostile, SpecHash: hostile, Profile: hostile, PolicyHash: hostile, Owner: hostile, Task: hostile, TraceParent: hostile},
+		Verification: Verification{State: "intact", Signature: "good", KeyID: hostile, Note: hostile, Head: hostile, Closed: true, Findings: []string{hostile}},
+		Started:      at.Add(time.Second), Ended: at.Add(time.Minute), Status: &three, End: &container.End{Reason: "oom", Message: hostile, OOMKills: 3},
+		Limits: profiles.Limits{WallClock: 2 * time.Minute, CPUTime: 10 * time.Second, PIDs: 100, EgressBytes: 1 << 20},
+		Peaks:  Peaks{MemoryBytes: 250 << 20, MemoryLimitBytes: 256 << 20, CPUNanoseconds: 4e9, PIDsPeak: 40, PIDsLimit: 100},
+		Execs: []Exec{
+			{ID: hostile, PID: 1, Argv: []string{"sh", "-c", hostile}, Start: at.Add(2 * time.Second), End: at.Add(9 * time.Second), Status: &zero, Transaction: 1},
+			{PID: 2, Argv: []string{"make", "test"}, Start: at.Add(8 * time.Second), End: at.Add(30 * time.Second), Status: &three},
+			{PID: 3, Argv: []string{"sleep", "100"}, Start: at.Add(30 * time.Second), End: at.Add(45 * time.Second), Status: &three, TimedOut: true},
+			{PID: 4, Argv: []string{"tail", "-f"}, Start: at.Add(50 * time.Second)},
+		},
+		Transactions: []Transaction{
+			{N: 1, Status: layer.StatusCommitted, Exit: &zero, Changes: 2, Bytes: 4096, Diff: []Line{{"head", "modify file /job/main.go"}, {"hunk", "@@ -1 +1 @@"}, {"del", "-old"}, {"add", "+" + hostile}, {"", " same"}}},
+			{N: 2, Status: layer.StatusConflict, Reason: hostile, Conflicts: []layer.Conflict{{Workspace: "/job", Path: hostile, Reason: hostile}}, NoDiff: hostile},
+		},
+		Promotions: []Promotion{{Time: at, State: "requested", By: hostile, Paths: []string{hostile}, Message: hostile}},
+		Hosts:      []Host{{Name: hostile, Port: 443, Refused: 2, Reason: hostile}, {Name: "example.com", Port: 443, Allowed: 1, BytesIn: 5000, BytesOut: 700, Rule: hostile}},
+		Denials:    []Denial{{at, hostile, hostile}}, Events: []Event{{at, hostile, hostile}},
+		Matrix: [][2]string{{"reads files", "/"}, {hostile, hostile}}, Omitted: map[string]int{hostile: 3},
+	}
+	return r
+}
+
+// TestWriteHTML_Hostile: nothing that a task has chosen becomes markup, and the page asks nobody for anything.
+func TestWriteHTML_Hostile(t *testing.T) {
+	var b bytes.Buffer
+	if err := hostileReport().WriteHTML(&b); err != nil {
+		t.Fatal(err)
+	}
+	page := b.String()
+	for _, bad := range []string{"<script", "<img", "onerror=\"", "\x1b", "\u202e", "ZgotmplZ"} {
+		if i := strings.Index(page, bad); i >= 0 {
+			t.Errorf("the page holds %q: %.200s", bad, page[max(0, i-100):])
+		}
+	}
+	if found := regexp.MustCompile(`(?i)(src|href|url\()\s*=?\s*["']?(https?:|//)`).FindString(page); found != "" {
+		t.Errorf("the page asks for %s", found)
+	}
+	if !strings.Contains(page, "default-src 'none'") {
+		t.Error("the page has no policy")
+	}
+	for _, want := range []string{"timed out", "250.0 MiB", "of 256.0 MiB", "3 processes were ended", `class="refused"`, "[2J", `\u202e`} {
+		if !strings.Contains(page, want) {
+			t.Errorf("%q is not in the page", want)
+		}
+	}
+}
+
+func TestWriteMarkdown_Hostile(t *testing.T) {
+	var b bytes.Buffer
+	if err := hostileReport().WriteMarkdown(&b); err != nil {
+		t.Fatal(err)
+	}
+	for n, line := range strings.Split(b.String(), "\n") {
+		// Outside of code, markup is escaped; nothing breaks a line or a table.
+		bare := regexp.MustCompile("(`+).*?[^`]`+").ReplaceAllString(line, "")
+		if !strings.HasPrefix(line, "    ") && strings.Contains(bare, "<script") && !strings.Contains(bare, `\<script`) {
+			t.Errorf("line %d: %s", n+1, line)
+		}
+		if strings.ContainsAny(line, "\x1b\u202e") || line == "# x" {
+			t.Errorf("line %d: %q", n+1, line)
+		}
+	}
+}
+
+func TestWriteJSON(t *testing.T) {
+	var b bytes.Buffer
+	in := hostileReport()
+	if err := in.WriteJSON(&b); err != nil {
+		t.Fatal(err)
+	}
+	var out Report
+	if err := json.Unmarshal(b.Bytes(), &out); err != nil || out.Argv[0] != hostile || out.Execs[2].TimedOut != true || len(out.Hosts) != 2 {
+		t.Errorf("%+v, %v", out, err)
+	}
+}
+
+// TestRead makes a report of a log as a supervisor writes it.
+func TestRead(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "log")
+	w, err := audit.Open(dir, audit.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	agent, err := profiles.Builtin("offline")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, rec := range []struct {
+		kind string
+		data any
+	}{
+		{audit.TypeCreate, map[string]any{"id": "c", "created": time.Now().UTC(), "profile": "offline", "argv": []string{"sh"}, "policy": agent, "limits": profiles.Limits{PIDs: 7}}},
+		{audit.TypeDenial, map[string]string{"rule": "capabilities", "text": "cut"}},
+		{audit.TypeStart, struct{}{}},
+		{audit.TypeExec, map[string]any{"id": "e1", "pid": 10, "argv": []string{"a"}}},
+		{audit.TypeExec, map[string]any{"id": "e2", "pid": 11, "argv": []string{"b"}}},
+		{audit.TypeExecExit, map[string]any{"id": "e1", "pid": 10, "status": 4, "millis": 5}},
+		{audit.TypeTransaction, map[string]any{"n": 1, "pid": 10, "status": "committed", "changes": 2}},
+		{audit.TypeEgress, map[string]any{"event": "dns", "decision": "refuse", "name": "a.test", "port": 443, "reason": "no rule"}},
+		{audit.TypeEgress, map[string]any{"event": "connect", "decision": "refuse", "name": "a.test", "port": 443, "reason": "no rule", "count": 3}},
+		{audit.TypeEgress, map[string]any{"event": "close", "name": "b.test", "port": 443, "bytesIn": 9, "bytesOut": 4}},
+		{audit.TypePromotion, map[string]any{"state": "requested", "by": "mcp", "items": 2}},
+		{audit.TypeLimit, container.End{Reason: container.EndWallClock, Message: "ran longer"}},
+		{audit.TypeExit, map[string]any{"status": 137, "peaks": map[string]uint64{"memoryBytes": 5}}},
+		{audit.TypeClose, struct{}{}},
+	} {
+		if err := w.Append(rec.kind, rec.data); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := w.Close(); err != nil {
+		t.Fatal(err)
+	}
+	r, err := Read(dir, Verification{State: "intact"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(r.Execs) != 2 || *r.Execs[0].Status != 4 || r.Execs[1].Status != nil || r.Execs[0].Transaction != 1 {
+		t.Errorf("execs %+v", r.Execs)
+	}
+	if len(r.Hosts) != 2 || r.Hosts[0].Refused != 4 || r.Hosts[1].BytesIn != 9 {
+		t.Errorf("hosts %+v", r.Hosts)
+	}
+	if r.Running || *r.Status != 137 || r.Peaks.MemoryBytes != 5 || r.Limits.PIDs != 7 || len(r.Denials) != 1 || len(r.Events) != 1 || len(r.Promotions) != 1 || len(r.Matrix) < 10 {
+		t.Errorf("%+v", r)
+	}
+	// A log that was tampered with makes a report all the same.
+	file := filepath.Join(dir, "000001.jsonl")
+	data, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(file, bytes.Replace(data, []byte(`"status":4`), []byte(`"status":}`), 1), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if r, err := Read(dir, Verification{State: "changed"}); err != nil || len(r.Events) == 0 {
+		t.Errorf("%+v, %v", r, err)
+	}
+}
