@@ -7,7 +7,8 @@ import (
 	"testing"
 )
 
-// TestSecurityPage: every test that docs/SECURITY.md names exists, and every attack of integration/attacks is named.
+// TestSecurityPage: every test that docs/SECURITY.md and docs/CONFORMANCE.md name exists, and every attack of
+// integration/attacks is named.
 func TestSecurityPage(t *testing.T) {
 	page := string(read(t, "docs/SECURITY.md"))
 	declared := map[string]string{}
@@ -22,6 +23,12 @@ func TestSecurityPage(t *testing.T) {
 	for _, name := range regexp.MustCompile(`\b(?:Test|Fuzz)[A-Z]\w+`).FindAllString(page, -1) {
 		if declared[name] == "" {
 			t.Errorf("docs/SECURITY.md names %s, which does not exist", name)
+		}
+	}
+	list := string(read(t, "docs/CONFORMANCE.md"))
+	for _, name := range regexp.MustCompile(`\b(?:Test|Fuzz)[A-Z]\w+`).FindAllString(list, -1) {
+		if declared[name] == "" {
+			t.Errorf("docs/CONFORMANCE.md names %s, which does not exist", name)
 		}
 	}
 	for name, dir := range declared {

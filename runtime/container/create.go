@@ -32,6 +32,8 @@ type CreateOptions struct {
 	ConsoleSocket *os.File
 	// ExtraFiles become descriptors 3, 4, ... of the first process.
 	ExtraFiles []*os.File
+	// Activated is how many of ExtraFiles come of socket activation, of which the first process is told.
+	Activated int
 	// PidFile is written last, relative to the working directory; "" writes none.
 	PidFile string
 	// NoPivot uses chroot instead of pivot_root, for a host root on an initramfs.
@@ -163,6 +165,9 @@ func (cr *creation) load(context.Context) error {
 		}
 		return errors.New("a console socket is given, but process.terminal is false")
 	}
+	if n := cr.o.Activated; n > 0 {
+		cr.spec.Process.Env = append(cr.spec.Process.Env, ActivationEnv(n)...)
+	}
 	if cr.ns, err = openNamespaces(cr.spec); err != nil {
 		return err
 	}
@@ -210,6 +215,9 @@ func (cr *creation) judge(ctx context.Context) error {
 		Network: policy.Network.Mode, ResolvConf: cr.resolvConf(),
 		HasHooks: h != nil && len(h.StartContainer)+len(h.Poststart)+len(h.Poststop) > 0,
 		Profile:  chosen.Name, Enforcement: enforcement, PolicyHash: policy.Hash,
+	}
+	if err := cr.noteHostMounts(); err != nil {
+		return err
 	}
 	gatewayEnv(cr.spec.Process, policy.Profile, cr.o.ID, cr.c.state.Created)
 	if cr.told != nil {
@@ -299,7 +307,10 @@ func (cr *creation) spawn(context.Context) error {
 		return err
 	}
 	cr.c.child = kid
-	cr.undo.push(func() { cr.reap() })
+	cr.undo.push(func() {
+		cr.reap()
+		cr.c.removeHostMounts() //nolint:errcheck // the first error is the one to report
+	})
 	return nil
 }
 
@@ -454,3 +465,7 @@ func writePidFile(name string, pid int) error {
 	defer dir.Close()
 	return writeFileAt(dir, filepath.Base(name), []byte(strconv.Itoa(pid)), 0o666)
 }
+
+// ActivationEnv is the environment of a process that is handed n descriptors by socket activation; in a pid namespace of
+// its own the first process is number 1. Source: sd_listen_fds(3).
+func ActivationEnv(n int) []string { return []string{"LISTEN_FDS=" + strconv.Itoa(n), "LISTEN_PID=1"} }

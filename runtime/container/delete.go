@@ -77,6 +77,9 @@ func (c *Container) delete(ctx context.Context, force bool) error {
 	if err := c.destroyCgroup(); err != nil {
 		return err
 	}
+	if err := c.removeHostMounts(); err != nil {
+		return err
+	}
 	c.endLayers()
 	if c.state.HasHooks {
 		c.runPoststop(ctx)

@@ -153,6 +153,11 @@ func (c *Container) Init() *Process {
 // Exec starts a further process in a container that runs. It goes through the same limits, ids, capabilities, Landlock
 // and seccomp as the first one. The caller is its parent and waits for it.
 func (c *Container) Exec(ctx context.Context, o *ExecOptions) (*Process, error) {
+	p, err := c.execute(ctx, o)
+	return p, c.unlessEnded(err)
+}
+
+func (c *Container) execute(ctx context.Context, o *ExecOptions) (*Process, error) {
 	if err := c.checkExec(o); err != nil {
 		return nil, err
 	}
@@ -248,6 +253,10 @@ func (c *Container) checkExec(o *ExecOptions) error {
 
 func (c *Container) spawnExec(o *ExecOptions, process *specs.Process, pidfd *os.File, tx *transaction) (*initproc.Child, error) {
 	root, err := os.OpenFile("/proc/"+strconv.Itoa(c.state.InitPID)+"/root", unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
+	if errors.Is(err, unix.ENOENT) {
+		// On its way out: a process gives up its root before it becomes a zombie.
+		return nil, fmt.Errorf("cannot exec in a stopped container: %w", ErrNotRunning)
+	}
 	if err != nil {
 		return nil, fmt.Errorf("open root of container %q: %w", c.id, err)
 	}
@@ -290,12 +299,18 @@ func (c *Container) spawnExec(o *ExecOptions, process *specs.Process, pidfd *os.
 		Process: plan, SyncFD: don.Add(kid), SetRootIDs: c.state.UserNS, Keyring: "_ses." + c.id, Views: tx.donate(don),
 		Join: []initproc.Join{{FD: don.Add(pidfd), Flag: c.joinFlags()}},
 	}
+	if c.state.HostMounts {
+		in.RootFD = don.Add(root)
+	}
 	return initproc.Spawn(initproc.PlanExec(in), host, &initproc.SpawnOptions{Donation: don})
 }
 
 // joinFlags are the namespaces that an exec joins, all at once, through the first process's pidfd.
 func (c *Container) joinFlags() int {
-	flags := unix.CLONE_NEWNS | unix.CLONE_NEWPID | unix.CLONE_NEWNET | unix.CLONE_NEWIPC | unix.CLONE_NEWUTS | unix.CLONE_NEWCGROUP
+	flags := unix.CLONE_NEWPID | unix.CLONE_NEWNET | unix.CLONE_NEWIPC | unix.CLONE_NEWUTS | unix.CLONE_NEWCGROUP
+	if !c.state.HostMounts {
+		flags |= unix.CLONE_NEWNS
+	}
 	if c.state.UserNS {
 		// Entering the user namespace that one is in already is an error, so only if there is another one.
 		flags |= unix.CLONE_NEWUSER

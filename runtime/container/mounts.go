@@ -74,6 +74,17 @@ func donateMounts(plan []rootfs.Mount, src sources, root *os.File, d *initproc.D
 	return out, nil
 }
 
+// reopenSources has the child open the sources of bind mounts itself, for programs that expect mounts to be listed in the
+// order of the specification. Under a profile with rules the trees that were judged are mounted, and no others: a path
+// may lead to the same file by another way.
+func reopenSources(mounts []initproc.Mount, src sources) {
+	for i := range mounts {
+		if s := src[i]; s != nil && !mounts[i].IDMap && s.Path != "" {
+			mounts[i].Reopen, mounts[i].Dev, mounts[i].Ino = s.Path, s.Dev, s.Ino
+		}
+	}
+}
+
 // covered reports whether an earlier mount stands between the root file system and the destination, so that what the
 // root file system has there says nothing.
 func covered(earlier []rootfs.Mount, destination string) bool {

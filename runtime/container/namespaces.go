@@ -52,8 +52,10 @@ func validateNamespaces(s *specs.Spec) error {
 		seen[n.Type] = true
 	}
 	switch {
-	case !seen[specs.MountNamespace]:
-		return invalid("linux.namespaces", "a mount namespace is required")
+	case !seen[specs.MountNamespace] && len(s.Linux.MaskedPaths)+len(s.Linux.ReadonlyPaths) > 0:
+		return invalid("linux.namespaces", "linux.maskedPaths and linux.readonlyPaths need a mount namespace of the container's own")
+	case !seen[specs.MountNamespace] && s.Linux.RootfsPropagation != "":
+		return invalid("linux.rootfsPropagation", "needs a mount namespace of the container's own")
 	case s.Hostname != "" && !seen[specs.UTSNamespace]:
 		return invalid("hostname", "needs a uts namespace of the container's own")
 	case s.Domainname != "" && !seen[specs.UTSNamespace]:

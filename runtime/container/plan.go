@@ -42,7 +42,7 @@ func (cr *creation) planInit() (*initproc.Create, *initproc.Donation, error) {
 		Hostname:   cr.spec.Hostname, Domainname: cr.spec.Domainname,
 		MaskedPaths: cr.spec.Linux.MaskedPaths, ReadonlyPaths: cr.spec.Linux.ReadonlyPaths,
 		ReadonlyRoot: cr.spec.Root.Readonly, NoPivot: cr.o.NoPivot, NullFD: initproc.None,
-		HookPoint: hasEarlyHooks(cr.spec.Hooks),
+		HookPoint: hasEarlyHooks(cr.spec.Hooks), HostMounts: cr.c.state.HostMounts,
 	}
 	in.Join = cr.ns.joins(don)
 	if in.Propagation, in.PropagationRec, err = rootfs.Propagation(cr.spec.Linux.RootfsPropagation); err != nil {
@@ -95,6 +95,9 @@ func (cr *creation) donateFiles(in *initproc.Create, don *initproc.Donation) err
 	}
 	if in.Mounts, err = donateMounts(plan, src, cr.root.Tree, don, &cr.opened); err != nil {
 		return err
+	}
+	if cr.policy.Profile.Unrestricted {
+		reopenSources(in.Mounts, src)
 	}
 	in.Sealed = cr.sealed
 	if ownsDev(plan) {

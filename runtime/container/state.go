@@ -57,6 +57,10 @@ type State struct {
 	OwnNet bool `json:"ownNet"`
 	UserNS bool `json:"userns"`
 	TimeNS bool `json:"timens"`
+	// HostMounts says that the container's mounts are the host's, below Rootfs; HostRoot is the id of the mount that
+	// Rootfs was on before.
+	HostMounts bool   `json:"hostMounts,omitempty"`
+	HostRoot   uint64 `json:"hostRoot,omitempty"`
 	// Cgroup is where the container's cgroups are.
 	Cgroup CgroupPaths `json:"cgroup"`
 	// Network is the mode of the network policy; ResolvConf the host's file that the engine mounts on

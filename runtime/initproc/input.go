@@ -89,6 +89,11 @@ type Mount struct {
 	Exists bool
 	// Target is Destination with the symlinks of the root file system resolved.
 	Target string
+	// Reopen is the source's real path on the host, if the child is to open it itself so that mounts are as old as their
+	// order says; what it finds counts only if it is the file Dev, Ino, and else TreeFD does. "" leaves it at TreeFD.
+	Reopen string
+	Dev    uint64 // as st_dev has it
+	Ino    uint64
 }
 
 // Device is a node to make below /dev.
@@ -129,8 +134,11 @@ type Create struct {
 	ReadonlyPaths  []string
 	ReadonlyRoot   bool
 	// Sealed are mounts that become read-only when everything below them is in place.
-	Sealed     []string
-	NoPivot    bool
+	Sealed  []string
+	NoPivot bool
+	// HostMounts says that there is no mount namespace: the root file system is attached where it is on the host, and the
+	// process only has it as its root.
+	HostMounts bool
 	Hostname   string
 	Domainname string
 	Sysctls    []Sysctl
@@ -146,6 +154,9 @@ type Exec struct {
 	Join       []Join
 	SetRootIDs bool
 	Keyring    string
+	// RootFD is the root directory of a container that has no mount namespace, which says what "/" is; 0, the standard
+	// input, is none.
+	RootFD int
 	// Views are mounted over the container's own in a mount namespace of this process's, in their order.
 	Views []View
 }

@@ -52,6 +52,7 @@ func execSteps() []step[*execState] {
 		{"join namespaces", func(p *Program, s *execState) { planJoin(p, s.Join, s.SetRootIDs) }},
 		// Last of the namespaces: what is born into the container's pid namespace has nothing of the host left.
 		{"pid namespace", planFork},
+		{"root", planExecRoot},
 		// Before Landlock and the working directory, which are of what the process will see.
 		{"views", planViews},
 		{"session", func(p *Program, s *execState) { planSession(p, s.Keyring) }},

@@ -13,7 +13,9 @@ const (
 	statxBytes     = 256
 	statxModeWord  = 0x18 // gid in the low half, then 16 bits of mode
 	statxModeShift = 32
+	statxIno       = 0x20
 	statxRdev      = 0x80 // major, then minor, 32 bits each
+	statxDev       = 0x88 // likewise
 )
 
 // openDev opens /dev of the container once. It is refused when it is a symlink (CVE-2026-41579).

@@ -18,6 +18,12 @@ const (
 )
 
 func planRoot(p *Program, s *createState) {
+	if s.HostMounts {
+		// The host's own "/" is left alone. A slave: what is mounted below appears in this tree, and not at its origin, too.
+		planSetattr(p, "make root slave", val(s.root), "", true, rootfs.Attr{}, unix.MS_SLAVE)
+		planMove(p, "attach root file system", val(s.root), imm(unix.AT_FDCWD), s.RootPath)
+		return
+	}
 	planSetattr(p, "set propagation of /", imm(unix.AT_FDCWD), "/", true, rootfs.Attr{}, s.outerPropagation())
 	// pivot_root refuses a parent that is shared.
 	planSetattr(p, "make / private", imm(unix.AT_FDCWD), "/", false, rootfs.Attr{}, unix.MS_PRIVATE)
@@ -59,6 +65,9 @@ func planMount(p *Program, s *createState, m *Mount) {
 		planFilesystem(p, "mount "+m.Type+" on "+m.Destination, m.Type, withSource(m), m.Attr.Set, tree)
 	}
 	s.remember(m, tree)
+	if m.Reopen != "" {
+		planReopen(p, m, tree)
+	}
 	if m.Bind {
 		planBindPropagation(p, s, m, tree)
 	}
@@ -78,6 +87,29 @@ func planMount(p *Program, s *createState, m *Mount) {
 	if tree != s.proc && tree != s.devpts {
 		p.call("close mount", unix.SYS_CLOSE, val(tree))
 	}
+}
+
+// planReopen replaces the tree that the host has opened by one of the child's own. Linux 6.8 and newer list the mounts of
+// a namespace by age (2eea9ce4310d "mounts: keep list of mounts in an rbtree"), and programs that expect the order of
+// the specification there find the binds first otherwise. If the path leads to another file by now, or nowhere, the
+// host's tree stays: that is the one that was asked for.
+func planReopen(p *Program, m *Mount, tree Cell) {
+	keep, drop, own := &Label{}, &Label{}, p.cell(None)
+	flags := unix.OPEN_TREE_CLONE | unix.OPEN_TREE_CLOEXEC
+	if m.Recursive {
+		flags |= unix.AT_RECURSIVE
+	}
+	what := "open source of " + m.Destination + " again"
+	p.call(what, unix.SYS_OPEN_TREE, imm(unix.AT_FDCWD), p.str(m.Reopen), imm(flags)).into(own).orElse(keep)
+	st := p.scratch(statxBytes)
+	p.call(what+": stat", unix.SYS_STATX, val(own), p.str(""), imm(unix.AT_EMPTY_PATH), imm(unix.STATX_BASIC_STATS), st)
+	p.check(what+": the same file?", st.plus(statxIno), ^uint64(0), m.Ino, unix.ESTALE).orElse(drop)
+	p.check(what+": the same file system?", st.plus(statxDev), ^uint64(0),
+		uint64(unix.Major(m.Dev))|uint64(unix.Minor(m.Dev))<<32, unix.ESTALE).orElse(drop)
+	p.call("take the tree", unix.SYS_DUP3, val(own), val(tree), imm(unix.O_CLOEXEC))
+	p.place(drop)
+	p.call("close the other tree", unix.SYS_CLOSE, val(own))
+	p.place(keep)
 }
 
 // remember keeps the instances of proc and devpts that this child made: they can't be faked by the image.
@@ -235,6 +267,16 @@ func planMakeCwd(p *Program, s *createState) {
 	p.call("close process.cwd", unix.SYS_CLOSE, val(fd))
 }
 
+// planExecRoot enters the root directory of a container whose mount namespace is the host's: without it "/" would be the
+// host's, too.
+func planExecRoot(p *Program, s *execState) {
+	if s.RootFD == 0 {
+		return
+	}
+	p.call("enter root", unix.SYS_FCHDIR, imm(s.RootFD))
+	p.call("chroot", unix.SYS_CHROOT, p.str("."))
+}
+
 // planViews lays the views of an exec over the container's mounts, in a mount namespace that ends with its processes.
 func planViews(p *Program, s *execState) {
 	if len(s.Views) == 0 {
@@ -264,6 +306,11 @@ func planPivot(p *Program, s *createState) {
 		planSetattr(p, "make root read-only", val(s.root), "", false, rootfs.Attr{Set: unix.MOUNT_ATTR_RDONLY}, 0)
 	}
 	p.call("enter root", unix.SYS_FCHDIR, val(s.root))
+	if s.HostMounts {
+		p.call("chroot", unix.SYS_CHROOT, p.str("."))
+		p.call("close root", unix.SYS_CLOSE, val(s.root))
+		return
+	}
 	if s.NoPivot {
 		// Over "/", not only into the root: with CAP_SYS_CHROOT a second chroot gets out of the first, and what it then
 		// meets must not be the host's root (TestAttack_NoPivotChrootEscape). With shared propagation it is there already.
