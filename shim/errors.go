@@ -38,7 +38,7 @@ func toStatus(err error) error {
 	if _, ok := status.FromError(err); ok {
 		return err
 	}
-	return status.Error(codeOf(err), err.Error())
+	return status.Error(codeOf(err), container.ExplainKernel(err).Error())
 }
 
 func codeOf(err error) codes.Code {

@@ -11,6 +11,8 @@ import (
 
 	specs "github.com/opencontainers/runtime-spec/specs-go"
 	"golang.org/x/sys/unix"
+
+	"github.com/agentsafe/agentsafe/runtime/container"
 )
 
 // version and commit are set by the linker.
@@ -46,6 +48,7 @@ func run(args []string) int {
 	case errors.Is(err, flag.ErrHelp):
 		return 0
 	}
+	err = container.ExplainKernel(err)
 	app.log.error(err.Error())
 	fmt.Fprintln(os.Stderr, "agentsafe:", err)
 	var failed *execError

@@ -306,8 +306,10 @@ func TestKillForkBomb(t *testing.T) {
 			})
 			switch how {
 			case "freezer":
-				// As on a v1 host without the unified hierarchy.
-				if !g.state.Unified {
+				if g.state.Unified {
+					hideKillFile(t, g) // as before Linux 5.14
+				} else {
+					// As on a v1 host without the unified hierarchy.
 					delete(g.state.Paths, "")
 					defer func() { g.state.Paths[""] = filepath.Join(mountRoot, "unified", testPath(t)) }()
 				}
@@ -333,6 +335,26 @@ func TestKillForkBomb(t *testing.T) {
 			}
 			_ = p.wait(t)
 		})
+	}
+}
+
+// hideKillFile makes cgroup.kill refuse to be written until the test ends.
+func hideKillFile(t *testing.T, g *Group) {
+	t.Helper()
+	file := filepath.Join(g.state.Paths[""], "cgroup.kill")
+	if err := unix.Mount(file, file, "", unix.MS_BIND, ""); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := unix.Unmount(file, unix.MNT_DETACH); err != nil && !errors.Is(err, unix.ENOENT) {
+			t.Error(err)
+		}
+	})
+	if err := unix.Mount("", file, "", unix.MS_BIND|unix.MS_REMOUNT|unix.MS_RDONLY, ""); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(file, []byte("1"), 0); err == nil {
+		t.Fatal("cgroup.kill can be written all the same")
 	}
 }
 

@@ -71,6 +71,8 @@ func (c *Container) killAll(ctx context.Context) error {
 		if err := unix.PidfdSendSignal(int(pidfd.Fd()), unix.SIGKILL, nil, 0); err != nil && !errors.Is(err, unix.ESRCH) {
 			return fmt.Errorf("kill init of container %q: %w", c.id, err)
 		}
+	} else if !errors.Is(err, ErrNotRunning) {
+		return err // not to be taken for a container that has ended
 	}
 	g, gerr := c.cgroupGroup()
 	if gerr != nil {
