@@ -33,7 +33,16 @@ func (c *Container) Pause() error {
 	if err != nil {
 		return err
 	}
-	return g.Freeze()
+	return c.unlessEnded(g.Freeze())
+}
+
+// unlessEnded puts in front of an error that the container has ended meanwhile, if it has: then what failed is what its
+// end took away.
+func (c *Container) unlessEnded(err error) error {
+	if err == nil || errors.Is(err, ErrNotRunning) || c.initAlive() {
+		return err
+	}
+	return fmt.Errorf("%w: container %q has ended meanwhile: %w", ErrNotRunning, c.id, err)
 }
 
 // Resume thaws the container.
@@ -49,7 +58,7 @@ func (c *Container) Resume() error {
 	if err != nil {
 		return err
 	}
-	return g.Thaw()
+	return c.unlessEnded(g.Thaw())
 }
 
 // Update changes limits while the container runs; fields that are nil stay as they are.

@@ -232,7 +232,12 @@ func (r *Runtime) List() ([]string, error) {
 func (c *Container) details() (*Detail, error) {
 	if c.detail == nil {
 		var d Detail
-		if err := loadJSON(c.dir, detailFile, &d); err != nil {
+		err := loadJSON(c.dir, detailFile, &d)
+		if errors.Is(err, unix.ENOENT) {
+			// It is the last file that create writes, and one of the first that delete removes.
+			return nil, fmt.Errorf("container %q is being created or removed: %w", c.id, ErrNotRunning)
+		}
+		if err != nil {
 			return nil, fmt.Errorf("load container %q: %w", c.id, err)
 		}
 		c.detail = &d

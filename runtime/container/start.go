@@ -28,7 +28,7 @@ func (c *Container) Start(ctx context.Context) error {
 		}
 	}
 	if err := c.beforeStart(ctx); err != nil {
-		return c.explainStart(err)
+		return c.unlessEnded(c.explainStart(err))
 	}
 	if err := c.begin(); err != nil {
 		return c.explainStart(err)
