@@ -40,7 +40,8 @@ func (f *createFlags) options(id string) (*container.CreateOptions, error) {
 		Stdin: os.Stdin, Stdout: os.Stdout, Stderr: os.Stderr,
 	}
 	var err error
-	if o.ExtraFiles, err = extraFiles(f.preserveFDs); err != nil {
+	o.Activated = activated()
+	if o.ExtraFiles, err = extraFiles(f.preserveFDs + o.Activated); err != nil {
 		return nil, err
 	}
 	if f.consoleSocket != "" {
@@ -51,11 +52,18 @@ func (f *createFlags) options(id string) (*container.CreateOptions, error) {
 	return o, nil
 }
 
-// extraFiles are the caller's descriptors from 3 upwards; LISTEN_FDS of socket activation counts as well.
-func extraFiles(preserve int) ([]*os.File, error) {
-	if n, err := strconv.Atoi(os.Getenv("LISTEN_FDS")); err == nil && n > 0 {
-		preserve += n
+// activated is how many descriptors the caller hands over by socket activation: LISTEN_FDS, if LISTEN_PID says that it
+// is meant for this process. Source: sd_listen_fds(3).
+func activated() int {
+	n, err := strconv.Atoi(os.Getenv("LISTEN_FDS"))
+	if err != nil || n < 0 || os.Getenv("LISTEN_PID") != strconv.Itoa(os.Getpid()) {
+		return 0
 	}
+	return n
+}
+
+// extraFiles are the caller's descriptors from 3 upwards.
+func extraFiles(preserve int) ([]*os.File, error) {
 	var out []*os.File
 	for fd := 3; fd < 3+preserve; fd++ {
 		if _, err := unix.FcntlInt(uintptr(fd), unix.F_GETFD, 0); err != nil {

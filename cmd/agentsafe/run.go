@@ -210,6 +210,10 @@ func (a *app) execProcess(ctx context.Context, f *execFlags, id string, args []s
 		Process: process, PidFile: f.pidFile, IgnorePaused: f.ignorePaused, Detached: f.detach,
 		Stdin: os.Stdin, Stdout: os.Stdout, Stderr: os.Stderr,
 	}
+	if n := activated(); n > 0 {
+		f.preserveFDs += n
+		process.Env = append(process.Env, container.ActivationEnv(n)...)
+	}
 	if o.ExtraFiles, err = extraFiles(f.preserveFDs); err != nil {
 		return 0, err
 	}
