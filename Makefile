@@ -26,7 +26,7 @@ BENCHARGS ?=
 TESTFLAGS ?= -count=1 -p 2 -timeout 25m
 UNIT = $$($(GO) list ./... | grep -v '/integration/')
 
-.PHONY: build install uninstall deps test test-unit test-integration test-long lint fmt bench bench-layers bench-network demo fuzz clean vet $(PROGRAMS)
+.PHONY: build install uninstall deps test test-unit test-integration test-long test-race lint fmt bench bench-layers bench-network demo fuzz clean vet $(PROGRAMS)
 
 ## build: the programs, into bin/
 build: $(PROGRAMS)
@@ -74,7 +74,18 @@ test-long: lint
 	@integration/deps.sh long
 	$(MAKE) test AGENTSAFE_TEST_LONG=1 TESTFLAGS='-count=1 -p 2 -timeout 120m'
 	$(GO) test -race $(TESTFLAGS) $(UNIT)
-	$(MAKE) fuzz
+	$(MAKE) test-race
+	$(MAKE) fuzz FUZZTIME=5s
+
+## test-race: suites of the runtime on programs that were built with the race detector; a report of it is a failure
+RACE_SUITES ?= ./integration/races ./integration/oci ./integration/kernels ./integration/shim ./integration/attacks ./integration/containerd
+test-race: deps build
+	@rm -rf $(BIN)/race && mkdir -p $(BIN)/race/reports
+	CGO_ENABLED=1 $(GO) build -race -o $(BIN)/race/ $(addprefix ./cmd/,$(filter-out agentsafe-seccomp,$(PROGRAMS)))
+	@cp $(BIN)/agentsafe-seccomp $(BIN)/race/
+	GORACE="log_path=$(CURDIR)/$(BIN)/race/reports/r" AGENTSAFE_TEST_RUNTIME=$(CURDIR)/$(BIN)/race/agentsafe \
+	  AGENTSAFE_TEST_SHIM=$(CURDIR)/$(BIN)/race/containerd-shim-agentsafe-v2 $(GO) test $(TESTFLAGS) $(RACE_SUITES)
+	@! cat $(BIN)/race/reports/* 2>/dev/null | grep -A60 'DATA RACE'
 
 vet:
 	@bad=$$(gofmt -l $$(git ls-files '*.go')); test -z "$$bad" || { echo "gofmt -l: $$bad" >&2; exit 1; }

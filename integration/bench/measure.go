@@ -32,6 +32,9 @@ type subject struct {
 	samples []time.Duration
 }
 
+// unhardened is agentsafe without its policy: the profile none, which is plain OCI.
+const unhardened = "as-none"
+
 func measureAll(b *harness.Box, o options) (*report, error) {
 	measure, err := compile(b.Dir, "measure")
 	if err != nil {
@@ -55,16 +58,20 @@ func measureAll(b *harness.Box, o options) (*report, error) {
 		if err != nil {
 			return nil, err
 		}
-		for _, name := range []string{"agentsafe", "runc", "crun"} {
-			program := o.runtime
-			if name != "agentsafe" {
-				if program, err = exec.LookPath(name); err != nil {
+		for _, name := range []string{"agentsafe", unhardened, "runc", "crun"} {
+			command := []string{o.runtime}
+			switch name {
+			case "agentsafe":
+			case unhardened:
+				command = append(command, "--profile", "none")
+			default:
+				if command[0], err = exec.LookPath(name); err != nil {
 					return nil, err
 				}
 			}
-			root := filepath.Join("/run", "bench-"+name)
+			command = append(command, "--root", filepath.Join("/run", "bench-"+name), "run", "--bundle", bundle)
 			subjects = append(subjects, &subject{Name: name, Variant: variant, args: func(run int) []string {
-				return []string{program, "--root", root, "run", "--bundle", bundle, fmt.Sprintf("%s-%s-%s-%d", b.Tag, name, variant, run)}
+				return append(slices.Clone(command), fmt.Sprintf("%s-%s-%s-%d", b.Tag, name, variant, run))
 			}})
 		}
 	}

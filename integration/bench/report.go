@@ -10,19 +10,24 @@ const (
 	targetOfRunc  = 0.3
 	targetOfCrun  = 0.8
 	targetPeakKiB = 12 << 10
+	// targetHardeningMs is what the profile agent may cost over none.
+	targetHardeningMs = 0.3
 )
 
 type report struct {
 	Subjects []*subject `json:"subjects"`
 	// Ratios are medians divided: "agentsafe/runc seccomp" and so on.
 	Ratios map[string]float64 `json:"ratios"`
+	// HardeningMs is what the profile agent costs over none, by variant: the difference of the medians.
+	HardeningMs map[string]float64 `json:"hardeningMs"`
 }
 
 func newReport(subjects []*subject) *report {
-	r := &report{Subjects: subjects, Ratios: map[string]float64{}}
+	r := &report{Subjects: subjects, Ratios: map[string]float64{}, HardeningMs: map[string]float64{}}
 	floor := r.find("floor", "")
 	for _, variant := range []string{"plain", "seccomp"} {
 		ours := r.find("agentsafe", variant)
+		r.HardeningMs[variant] = ours.Median - r.find(unhardened, variant).Median
 		for _, peer := range []string{"runc", "crun"} {
 			r.Ratios["agentsafe/"+peer+" "+variant] = ours.Median / r.find(peer, variant).Median
 		}
@@ -48,6 +53,9 @@ func (r *report) missed() []string {
 				missed = append(missed, fmt.Sprintf("%s is %.2f, wanted at most %.2f", key, r.Ratios[key], most))
 			}
 		}
+		if ms := r.HardeningMs[variant]; ms > targetHardeningMs {
+			missed = append(missed, fmt.Sprintf("hardening, %s costs %.2f ms, wanted at most %.1f", variant, ms, targetHardeningMs))
+		}
 		if s := r.find("agentsafe", variant); s.PeakKiB > targetPeakKiB {
 			missed = append(missed, fmt.Sprintf("peak memory %s is %d KiB, wanted at most %d", variant, s.PeakKiB, targetPeakKiB))
 		}
@@ -63,6 +71,10 @@ func (r *report) print(w io.Writer) {
 	for _, variant := range []string{"plain", "seccomp"} {
 		fmt.Fprintf(w, "agentsafe, %s: %.2f x runc (target %.1f), %.2f x crun (target %.1f), %.1f x floor\n", variant,
 			r.Ratios["agentsafe/runc "+variant], targetOfRunc, r.Ratios["agentsafe/crun "+variant], targetOfCrun, r.Ratios["agentsafe/floor "+variant])
+	}
+	for _, variant := range []string{"plain", "seccomp"} {
+		fmt.Fprintf(w, "hardening, %s: %+.2f ms for agent over none (target at most %.1f; smallest runs: %+.2f)\n", variant, r.HardeningMs[variant],
+			targetHardeningMs, r.find("agentsafe", variant).Min-r.find(unhardened, variant).Min)
 	}
 	for _, m := range r.missed() {
 		fmt.Fprintln(w, "missed:", m)
