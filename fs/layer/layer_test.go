@@ -228,6 +228,25 @@ func TestReplacedKinds(t *testing.T) {
 	same(t, "after undo", content(t, b.view()), before)
 }
 
+// TestRename renames files of the host and of the layer, in a transaction and in the base, and promotes that.
+func TestRename(t *testing.T) {
+	b := newBench(t, map[string]string{"a": "1", "b": "2", "d/x": "x"})
+	for n, names := range [][2]string{{"a", "a2"}, {"a2", "a3"}, {"d/x", "x2"}} {
+		tx := b.run(func(dir string) {
+			must(t, os.Rename(dir+"/"+names[0], dir+"/"+names[1]))
+			write(t, dir, map[string]string{names[1]: "changed"})
+		})
+		if tx.Status != StatusCommitted {
+			t.Fatalf("renaming %d: %+v", n, tx)
+		}
+	}
+	must(t, os.Rename(b.view()+"/b", b.view()+"/b2"))
+	plan, err := b.l.PlanPromotion(nil)
+	must(t, err)
+	must(t, b.l.Promote(plan))
+	same(t, "host", content(t, b.host), map[string]string{"a3": "changed", "b2": "2", "x2": "changed", "d": "dir"})
+}
+
 func TestNothingChanged(t *testing.T) {
 	b := newBench(t, start)
 	tx := b.run(func(dir string) {

@@ -96,13 +96,18 @@ func (l *Layers) PlanPromotion(paths []string) (*PromotionPlan, error) {
 		return nil, err
 	}
 	plan := &PromotionPlan{}
-	found := map[string]bool{}
+	found, gone := map[string]bool{}, map[string]bool{}
+	for i := range items {
+		if items[i].Op == tree.Delete {
+			gone[items[i].w.Name] = true
+		}
+	}
 	for _, item := range items {
 		named, covered := match(wanted[item.w.Name], item.Path, found, item.w.Name)
 		if len(paths) > 0 && !covered {
 			continue
 		}
-		if err := l.judge(&item, named); err != nil {
+		if err := l.judge(&item, named || covered && l.Flagged, gone[item.w.Name]); err != nil {
 			return nil, err
 		}
 		plan.Items = append(plan.Items, item)
@@ -167,8 +172,8 @@ func match(wanted []string, p string, found map[string]bool, workspace string) (
 	return named, covered
 }
 
-// judge fills in why an item can't or won't be written.
-func (l *Layers) judge(i *Item, named bool) error {
+// judge fills in why an item can't or won't be written. renamed says that a file of the host's may have got another name.
+func (l *Layers) judge(i *Item, named, renamed bool) error {
 	upper, closeUpper, err := l.upper(i.w, upperDir(i.w))
 	if err != nil {
 		return err
@@ -190,17 +195,17 @@ func (l *Layers) judge(i *Item, named bool) error {
 	if i.Flag = flag(upper, &i.Change); i.Flag != "" && !named && i.Left == "" {
 		i.Left = i.Flag + ": name it to promote it"
 	}
-	if i.Conflict, err = l.hostChanged(i, tree.NewRoot(host)); err != nil || i.Conflict == "" {
+	if i.Conflict, err = l.hostChanged(i, tree.NewRoot(host), renamed); err != nil || i.Conflict == "" {
 		return err
 	}
 	return l.merge(i, upper, tree.NewRoot(host))
 }
 
 // hostChanged says, in words, that the host has changed a path since the layer began; "" if not.
-func (l *Layers) hostChanged(i *Item, host tree.Root) (string, error) {
+func (l *Layers) hostChanged(i *Item, host tree.Root, renamed bool) (string, error) {
 	st, err := host.Lstat(i.Path)
 	switch {
-	case tree.Missing(err) && i.CopiedUp && i.Kind != tree.Dir:
+	case tree.Missing(err) && i.CopiedUp && i.Kind != tree.Dir && !renamed:
 		return "it was deleted on the host since", nil
 	case tree.Missing(err):
 		return "", nil

@@ -30,6 +30,8 @@ type Layers struct {
 	*State
 	// Merge resolves conflicts of texts in a promotion; nil leaves them.
 	Merge Merge
+	// Flagged lets the paths of a promotion cover what is flagged below them, which has to be named otherwise.
+	Flagged bool
 
 	path  string
 	dir   *os.File

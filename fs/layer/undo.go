@@ -42,13 +42,19 @@ func (l *Layers) conflicts(tx *Transaction, changes []change) ([]Conflict, error
 		}
 	}
 	var out []Conflict
+	gone := map[string]bool{} // workspaces in which something was deleted, or renamed
+	for i := range changes {
+		if changes[i].Op == tree.Delete {
+			gone[changes[i].w.Name] = true
+		}
+	}
 	for i := range changes {
 		c := &changes[i]
 		if n, hit := since[c.w.Name+"/"+c.Path]; hit && !addsDir(c) {
 			out = append(out, Conflict{c.w.Destination, c.Path, fmt.Sprintf("transaction %d has changed it meanwhile", n)})
 			continue
 		}
-		reason, err := l.changedSince(c, tx.Since)
+		reason, err := l.changedSince(c, tx.Since, gone[c.w.Name])
 		if err != nil {
 			return nil, err
 		}
@@ -62,14 +68,16 @@ func (l *Layers) conflicts(tx *Transaction, changes []change) ([]Conflict, error
 // addsDir reports whether a change adds a directory, which is no conflict with another who added it.
 func addsDir(c *change) bool { return c.Kind == tree.Dir && c.Op != tree.Delete }
 
-// changedSince says, in words, that a path in the view was changed after a time; "" if not.
-func (l *Layers) changedSince(c *change, since int64) (string, error) {
+// changedSince says, in words, that a path in the view was changed after a time; "" if not. A file that came from below
+// and is not there any more was deleted meanwhile, or has been renamed: renamed is what a transaction can have done that
+// leaves a deletion. Taking a deletion for a renaming overwrites nothing.
+func (l *Layers) changedSince(c *change, since int64, renamed bool) (string, error) {
 	v, err := l.view(c.w)
 	if err != nil {
 		return "", err
 	}
 	if c.Old == (tree.Attr{}) && c.Was == "" && c.Op != tree.Delete {
-		if c.CopiedUp {
+		if c.CopiedUp && !renamed {
 			return "it was deleted meanwhile", nil
 		}
 		return "", nil

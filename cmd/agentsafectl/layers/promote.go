@@ -17,7 +17,7 @@ import (
 
 type promoteFlags struct {
 	dryRun, interactive, asJSON bool
-	merge                       bool
+	merge, flagged              bool
 	digest, after               string
 	request                     int
 }
@@ -47,6 +47,7 @@ sockets are never written.`,
 	c.Flags().BoolVarP(&f.interactive, "interactive", "i", false, "show each change and ask")
 	c.Flags().BoolVar(&f.asJSON, "json", false, "print the plan as JSON")
 	c.Flags().BoolVar(&f.merge, "merge", false, "where the host has changed other lines of a text, write both changes")
+	c.Flags().BoolVar(&f.flagged, "flagged", false, "write what is flagged below the given paths, too: node_modules, .vscode")
 	c.Flags().StringVar(&f.after, "after", "", "promote only what a `check` has passed on: a command of the shell, which is run in the container if it has not been")
 	c.Flags().StringVar(&f.digest, "digest", "", "refuse unless the plan has this `digest` (of an earlier --dry-run)")
 	c.Flags().IntVar(&f.request, "request", 0, "write what `request` N asks for (agentsafectl requests)")
@@ -69,6 +70,10 @@ func (a *app) promote(c *cobra.Command, f *promoteFlags, id string, paths []stri
 		return err
 	}
 	defer l.Close()
+	if f.flagged && len(paths) == 0 && f.request == 0 {
+		return errors.New("promote --flagged: name the folders: what is flagged is never written by a bare promote")
+	}
+	l.Flagged = f.flagged
 	if f.merge {
 		l.Merge = show.Merge
 	}
