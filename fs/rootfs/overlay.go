@@ -10,7 +10,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Overlay describes an overlay of one or two lower trees and, unless it is only read, a writable upper directory.
+// Overlay describes an overlay of lower trees and, unless it is only read, a writable upper directory.
 type Overlay struct {
 	// Lower are the trees below, topmost first. They are directories of the caller's mount namespace or, from Linux 6.15
 	// on, the roots of detached mounts.
@@ -32,14 +32,7 @@ func (o *Overlay) Open() (*os.File, error) {
 		return nil, fmt.Errorf("open overlay: %w", err)
 	}
 	defer unix.Close(fs)
-	lower := ""
-	for i, l := range o.Lower {
-		if i > 0 {
-			lower += ":"
-		}
-		lower += fdPath(l)
-	}
-	options := [][2]string{{"lowerdir", lower}, {"redirect_dir", "off"}, {"metacopy", "off"}, {"index", "off"}, {"xino", "off"}}
+	options := append(o.lower(), [][2]string{{"redirect_dir", "off"}, {"metacopy", "off"}, {"index", "off"}, {"xino", "off"}}...)
 	if o.Upper != nil {
 		options = append(options, [2]string{"upperdir", fdPath(o.Upper)}, [2]string{"workdir", fdPath(o.Work)})
 	}
@@ -61,6 +54,27 @@ func (o *Overlay) Open() (*os.File, error) {
 		return nil, fmt.Errorf("mount overlay: %w", err)
 	}
 	return os.NewFile(uintptr(fd), "overlay"), nil
+}
+
+// lower returns the options that name the trees below. A value of fsconfig(2) has 255 bytes; from 24e16e385f22 ("ovl: add
+// support for appending lowerdirs one by one", 6.7) on each has a value of its own, and without it many are refused.
+func (o *Overlay) lower() [][2]string {
+	const short = 8
+	if len(o.Lower) > short {
+		var out [][2]string
+		for _, l := range o.Lower {
+			out = append(out, [2]string{"lowerdir+", fdPath(l)})
+		}
+		return out
+	}
+	lower := ""
+	for i, l := range o.Lower {
+		if i > 0 {
+			lower += ":"
+		}
+		lower += fdPath(l)
+	}
+	return [][2]string{{"lowerdir", lower}}
 }
 
 func fdPath(f *os.File) string { return "/proc/self/fd/" + strconv.Itoa(int(f.Fd())) }

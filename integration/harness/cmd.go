@@ -10,6 +10,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strings"
+	"sync"
 	"syscall"
 	"testing"
 	"time"
@@ -69,7 +70,7 @@ type Running struct {
 	c           Cmd
 	out, errOut *os.File
 	master      *os.File
-	terminal    bytes.Buffer
+	terminal    screen
 	drained     chan struct{}
 	began       time.Time
 	cancel      context.CancelFunc
@@ -144,8 +145,31 @@ func (r *Running) Terminal() *os.File { return r.master }
 // Pid is the program's process id.
 func (r *Running) Pid() int { return r.cmd.Process.Pid }
 
-// Output returns what the program has written to its standard output so far; not for terminals.
-func (r *Running) Output() string { return readAll(r.out) }
+// Output returns what the program has written to its standard output, or its terminal, so far.
+func (r *Running) Output() string {
+	if r.master != nil {
+		return r.terminal.String()
+	}
+	return readAll(r.out)
+}
+
+// screen is what a terminal has shown; it is read while the program writes.
+type screen struct {
+	mu   sync.Mutex
+	text bytes.Buffer
+}
+
+func (s *screen) Write(p []byte) (int, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.text.Write(p)
+}
+
+func (s *screen) String() string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.text.String()
+}
 
 // Stop ends the program, a server that the test has started, and waits for it.
 func (r *Running) Stop(t testing.TB) {

@@ -68,6 +68,20 @@ func TestDocker(t *testing.T) {
 	})
 }
 
+// removeTask returns what removes a container of containerd's.
+func removeTask(t *testing.T, id string) func() {
+	return func() {
+		containerd.Do(t, "tasks", "kill", "--signal", "SIGKILL", id)
+		for range 100 {
+			if containerd.Do(t, "containers", "rm", id).Exit == 0 {
+				return
+			}
+			containerd.Do(t, "tasks", "rm", "--force", id)
+			time.Sleep(50 * time.Millisecond)
+		}
+	}
+}
+
 func TestContainerd(t *testing.T) {
 	_, agentsafe := harness.Peers(t)
 	shim := filepath.Join(filepath.Dir(agentsafe.Path), "containerd-shim-agentsafe-v2")
@@ -83,16 +97,7 @@ func TestContainerd(t *testing.T) {
 				args = containerd.Args(append(append([]string{"run", "--runtime", c.runtime}, flags...), harness.BusyboxName, id, "sleep", "1000")...)
 			}
 			box.MustRun(t, args...)
-			remove := func() {
-				containerd.Do(t, "tasks", "kill", "--signal", "SIGKILL", id)
-				for range 100 {
-					if containerd.Do(t, "containers", "rm", id).Exit == 0 {
-						return
-					}
-					containerd.Do(t, "tasks", "rm", "--force", id)
-					time.Sleep(50 * time.Millisecond)
-				}
-			}
+			remove := removeTask(t, id)
 			t.Cleanup(remove)
 			n := 0
 			work(t, dir, session{
@@ -133,4 +138,52 @@ func TestAgentsafectlRun(t *testing.T) {
 		t.Errorf("promoted:\n%s", now)
 	}
 	mustCtl(t, "layers", "rm", "ctl-run")
+}
+
+// TestDockerRootfs changes the root file system of a container, which stays the engine's: agentsafectl and docker see the
+// same, and copying and committing work.
+func TestDockerRootfs(t *testing.T) {
+	_, agentsafe := harness.Peers(t)
+	dir := folder(t, project)
+	name := docker.Up(t, agentsafe, "-v", dir+":/job", "-e", "AGENTSAFE_WORKSPACE=overlay", "-e", "AGENTSAFE_TRANSACTION=auto", image, "sleep", "1000")
+	id := docker.Must(t, "inspect", "--format", "{{.Id}}", name)
+	docker.Must(t, "exec", name, "sh", "-c", "echo made >/etc/made; rm /etc/group; mkdir /opt2; echo in >/job/in")
+	docker.Must(t, "cp", name+":/etc/made", filepath.Join(dir, "copied"))
+	if data, err := os.ReadFile(filepath.Join(dir, "copied")); err != nil || string(data) != "made\n" {
+		t.Errorf("docker cp: %q %v", data, err)
+	}
+	docker.Must(t, "cp", filepath.Join(dir, "copied"), name+":/etc/put")
+	// The box's engine keeps its states in a place of its own.
+	roots, err := filepath.Glob("/run/docker-test/runtime-*/moby")
+	if err != nil || len(roots) == 0 {
+		t.Fatalf("state directories of the box's docker: %v %v", roots, err)
+	}
+	diff := func(flags ...string) string {
+		for _, root := range roots {
+			if r := ctl(t, append([]string{"--root", root, "diff", "--rootfs", id[:12]}, flags...)...); r.Exit == 0 {
+				return r.Stdout
+			}
+		}
+		t.Fatalf("no state directory of %q knows the container", roots)
+		return ""
+	}
+	ours, theirs := diff("--name-only"), docker.Must(t, "diff", name)
+	for _, want := range []string{"A /etc/made", "D /etc/group", "A /opt2", "A /etc/put"} {
+		if !strings.Contains(ours, want) || !strings.Contains(theirs, want) {
+			t.Errorf("%s is missing from\n%s\nor from docker's\n%s", want, ours, theirs)
+		}
+	}
+	if strings.Contains(ours, "/job/in") {
+		t.Errorf("the workspace is in the root's changes:\n%s", ours)
+	}
+	if got := diff(); !strings.Contains(got, "+made") {
+		t.Errorf("diff: %s", got)
+	}
+	docker.Must(t, "commit", name, "committed:test")
+	if got := docker.Must(t, "run", "--rm", "--runtime", agentsafe.Name, "committed:test", "cat", "/etc/made", "/etc/put"); got != "made\nmade" {
+		t.Errorf("docker commit: %q", got)
+	}
+	docker.Must(t, "rm", "--force", name)
+	docker.Must(t, "rmi", "committed:test")
+	mustCtl(t, "layers", "rm", id)
 }

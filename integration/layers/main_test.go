@@ -30,8 +30,12 @@ const store = "/var/lib/agentsafe/layers"
 
 func TestMain(m *testing.M) {
 	harness.Main(m, harness.Options{
-		Prepare: func(context.Context) error {
+		Prepare: func(ctx context.Context) error {
 			_, err := harness.Busybox()
+			if err != nil {
+				return err
+			}
+			_, err = harness.Debian(ctx)
 			return err
 		},
 		Setup: func(b *harness.Box) (func() error, error) {

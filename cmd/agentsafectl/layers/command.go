@@ -29,7 +29,7 @@ func Commands(data, state *string) []*cobra.Command {
 	a := &app{data, state}
 	return []*cobra.Command{
 		a.logCommand(), a.showCommand(), a.diffCommand(), a.undoCommand(), a.redoCommand(), a.checkpointCommand(),
-		a.restoreCommand(), a.checkCommand(), a.promoteCommand(), a.requestsCommand(), a.exportCommand(), a.layersCommand(),
+		a.restoreCommand(), a.checkCommand(), a.promoteCommand(), a.requestsCommand(), a.exportCommand(), a.layersCommand(), a.uiCommand(),
 	}
 }
 

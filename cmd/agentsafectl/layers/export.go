@@ -17,6 +17,7 @@ import (
 
 func (a *app) exportCommand() *cobra.Command {
 	var format, output string
+	var root bool
 	c := &cobra.Command{
 		Use:   "export ID[@N[..M]]",
 		Short: "Write what a task changed as a patch, a tar archive or an OCI layer",
@@ -28,24 +29,16 @@ tar        the new and changed files, relative to the workspace
 oci-layer  a layer of an OCI image, with whiteouts, at the workspace's path`,
 		Args: cobra.ExactArgs(1),
 		RunE: func(c *cobra.Command, args []string) error {
-			id, from, to, err := reference(args[0])
+			cmp, closeAll, err := a.compareArg(args[0], root)
 			if err != nil {
 				return err
 			}
-			l, err := a.open(id)
-			if err != nil {
-				return err
-			}
-			defer l.Close()
-			cmp, err := compare(l, from, to)
-			if err != nil {
-				return err
-			}
-			defer cmp.Close()
+			defer closeAll()
 			return exportTo(c.OutOrStdout(), output, func(w io.Writer) error { return export(w, cmp, format) })
 		},
 	}
 	c.Flags().StringVar(&format, "format", "patch", "patch, tar or oci-layer")
+	c.Flags().BoolVar(&root, "rootfs", false, "what the container has changed in its root file system")
 	c.Flags().StringVarP(&output, "output", "o", "", "write to `file`, which must not exist")
 	return c
 }
