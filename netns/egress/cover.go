@@ -21,6 +21,7 @@ func (a Rule) Covers(r Rule) bool {
 	return a.coversTarget(&r) && a.coversPorts(&r) &&
 		!slices.ContainsFunc(r.protocols, func(p Protocol) bool { return !a.speaks(p) }) &&
 		(a.methods == nil || r.methods != nil && !slices.ContainsFunc(r.methods, func(m string) bool { return !slices.Contains(a.methods, m) })) &&
+		(a.hostKeys == nil || r.hostKeys != nil && !slices.ContainsFunc(r.hostKeys, func(k string) bool { return !slices.Contains(a.hostKeys, k) })) &&
 		(a.path == "" || r.path != "" && belowPath(r.path, a.path))
 }
 
@@ -59,8 +60,9 @@ func (a *Rule) touches(r *Rule) bool {
 
 // Destination decides on a destination that needs no rule, because something else names it: only rules that deny count.
 func (p *Policy) Destination(host string, port uint16) Decision {
+	d := Decision{Allowed: true, Rule: host}
 	if r := p.denies(host, port); r != nil {
-		return refuse(DeniedByRule, r.text, "%s is denied by the rule %q", fmt.Sprintf("%s:%d", host, port), r.text)
+		d = refuse(DeniedByRule, r.text, "%s is denied by the rule %q", fmt.Sprintf("%s:%d", host, port), r.text)
 	}
-	return Decision{Allowed: true, Rule: host}
+	return p.both(d, func(q *Policy) Decision { return q.Destination(host, port) })
 }

@@ -16,6 +16,7 @@
 //	http://example.com/pool/    plain HTTP, below a path
 //	GET,HEAD http://example.com
 //	ssh://github.com            SSH, port 22
+//	ssh://git.example SHA256:47DEQpj8HBSa+/TImW+5JCeuQeRkm5NMpJWZG3hSuFU   the same, and one of these host keys
 //	tcp://db.example.com:5432   any protocol: nothing but the destination is checked
 //	10.0.0.0/8:443              connections to addresses, without a name
 //	[fd00:1::/64]:443

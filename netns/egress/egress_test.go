@@ -2,6 +2,7 @@ package egress
 
 import (
 	"net/netip"
+	"slices"
 	"strings"
 	"testing"
 
@@ -29,6 +30,7 @@ func TestParseRule_Refuses(t *testing.T) {
 		"ftp://example.com", "tcp://example.com", "https://example.com/path", "http://example.com/a?b", "http://example.com/../x", "get http://example.com",
 		"GET example.com", "0.0.0.0/0:443", "::/0", "[::/0]:443", "10.0.0.1/8:443", "[::ffff:10.0.0.1]:443", "fe80::1%eth0", "127.1:443", "example.com.",
 		"GET http://10.0.0.0/8", "ssh://", "unix:///run/x.sock", "example.com:+443", "example.com:0443", "user@example.com", "[10.0.0.1]:443", "*.10.0.0.1",
+		"ssh://git.test SHA256:short", "ssh://git.test MD5:aa", "ssh://git.test ", "https://git.test SHA256:47DEQpj8HBSa+/TImW+5JCeuQeRkm5NMpJWZG3hSuFU",
 	} {
 		if r, err := ParseRule(text); err == nil && text != "*" {
 			t.Errorf("ParseRule(%q) = %+v, want an error", text, r)
@@ -163,6 +165,68 @@ func TestCovers(t *testing.T) {
 		}
 		if got := p.Covers(r); got != want {
 			t.Errorf("covers %s: %v, want %v", text, got, want)
+		}
+	}
+}
+
+// A pod's policy allows what each of its containers' does, and says whose refusal it is.
+func TestAnd(t *testing.T) {
+	a := compile(t, Config{Allow: []string{"*.test", "a.example", "http://w.example", "10.0.0.0/8:443"}, Addresses: []netip.Prefix{netip.MustParsePrefix("10.0.0.0/8")}})
+	b := compile(t, Config{Allow: []string{"x.test", "*.y.test", "tcp://a.example:443", "GET http://w.example", "10.1.0.0/16:443"}, Deny: []string{"z.y.test:1-65535"}})
+	p := a.And(b)
+	for _, tc := range []struct {
+		host  string
+		port  uint16
+		proto Protocol
+		code  Code
+	}{
+		{"x.test", 443, TLS, ""}, {"q.y.test", 443, TLS, ""}, {"z.y.test", 443, TLS, DeniedByRule}, {"other.test", 443, TLS, NoRule}, {"a.example", 443, TLS, ""},
+		{"a.example", 443, Raw, WrongProtocol}, {"w.example", 80, HTTP, ""},
+	} {
+		if d := p.Connect(tc.host, tc.port, tc.proto); d.Code != tc.code {
+			t.Errorf("%s:%d %s: %+v", tc.host, tc.port, tc.proto, d)
+		}
+	}
+	if d := p.Resolves("x.test"); !d.Allowed || d.Wildcard {
+		t.Errorf("a name that one of them spells out: %+v", d)
+	}
+	if d := p.Resolves("q.y.test"); !d.Allowed || !d.Wildcard {
+		t.Errorf("a name below wildcards: %+v", d)
+	}
+	if p.Request("w.example", 80, "POST", "/").Allowed || !p.Request("w.example", 80, "GET", "/").Allowed {
+		t.Error("methods are not those of both")
+	}
+	if p.ConnectAddress(netip.MustParseAddrPort("10.2.0.1:443"), TLS).Allowed || !p.ConnectAddress(netip.MustParseAddrPort("10.1.0.1:443"), TLS).Allowed {
+		t.Error("ranges are not those of both")
+	}
+	if p.Address(netip.MustParseAddr("10.1.0.1"), 443).Allowed {
+		t.Error("a private address that one of them names passes")
+	}
+	if p.Destination("z.y.test", 443).Allowed || a.And(&Policy{}).Resolves("x.test").Allowed {
+		t.Error("a refusal of one of them is lost")
+	}
+}
+
+func TestHostKeys(t *testing.T) {
+	const one, two = "SHA256:47DEQpj8HBSa+/TImW+5JCeuQeRkm5NMpJWZG3hSuFU", "SHA256:n4bQgYhMfWWaL+qgxVrQFaO/TxsrC4Is0V1sFbDwCgg"
+	p := compile(t, Config{Allow: []string{"ssh://git.test " + one + "," + two, "ssh://any.test"}})
+	if d := p.Connect("git.test", 22, SSH); !d.Allowed || !slices.Equal(d.HostKeys, []string{one, two}) {
+		t.Errorf("%+v", d)
+	}
+	if d := p.Connect("any.test", 22, SSH); !d.Allowed || d.HostKeys != nil {
+		t.Errorf("%+v", d)
+	}
+	both := p.And(compile(t, Config{Allow: []string{"ssh://git.test " + two, "ssh://any.test " + one}}))
+	if d := both.Connect("git.test", 22, SSH); !d.Allowed || !slices.Equal(d.HostKeys, []string{two}) {
+		t.Errorf("of both: %+v", d)
+	}
+	if d := both.Connect("any.test", 22, SSH); !d.Allowed || !slices.Equal(d.HostKeys, []string{one}) {
+		t.Errorf("of both: %+v", d)
+	}
+	for text, want := range map[string]bool{"ssh://git.test": false, "ssh://git.test " + one: true, "ssh://any.test " + two: true} {
+		r, err := ParseRule(text)
+		if err != nil || p.Covers(r) != want {
+			t.Errorf("covers %s: %v, %v", text, !want, err)
 		}
 	}
 }

@@ -3,6 +3,7 @@ package egress
 import (
 	"fmt"
 	"net/netip"
+	"slices"
 
 	"github.com/agentsafe/agentsafe/netns"
 )
@@ -20,6 +21,49 @@ type Config struct {
 type Policy struct {
 	allow, deny []Rule
 	addresses   []netip.Prefix
+	// also are policies that have to allow it as well.
+	also []*Policy
+}
+
+// And returns a policy that allows what p and all of others allow: the policy of a pod is that of each of its
+// containers.
+func (p *Policy) And(others ...*Policy) *Policy {
+	out := *p
+	out.also = append(slices.Clone(p.also), others...)
+	return &out
+}
+
+// both asks the other policies whenever one has allowed. A name that one of them spells out is not one of a wildcard.
+func (p *Policy) both(d Decision, ask func(*Policy) Decision) Decision {
+	for _, q := range p.also {
+		if !d.Allowed {
+			return d
+		}
+		e := ask(q)
+		keys := commonKeys(d.HostKeys, e.HostKeys)
+		if !e.Allowed || d.Wildcard && !e.Wildcard {
+			d = e
+		}
+		d.HostKeys = keys
+	}
+	return d
+}
+
+// commonKeys keeps what both lists have; nil is the list of all.
+func commonKeys(a, b []string) []string {
+	switch {
+	case a == nil:
+		return b
+	case b == nil:
+		return a
+	}
+	out := []string{}
+	for _, k := range a {
+		if slices.Contains(b, k) {
+			out = append(out, k)
+		}
+	}
+	return out
 }
 
 // Compile parses all rules. The error is that of the first rule which is wrong.
@@ -73,6 +117,7 @@ const (
 	NameMismatch  Code = "name-mismatch"  // what the connection says differs from where it goes
 	HiddenName    Code = "hidden-name"    // no SNI, or an encrypted one
 	WrongProtocol Code = "wrong-protocol" // not what the rule lets pass
+	WrongHostKey  Code = "wrong-host-key" // of an SSH server
 	OverLimit     Code = "limit"          // a limit is used up
 	Unreachable   Code = "unreachable"    // allowed, but it can't be connected to
 )
@@ -87,6 +132,8 @@ type Decision struct {
 	Reason string
 	// Wildcard says that the rule covers names that nobody wrote down.
 	Wildcard bool
+	// HostKeys are fingerprints of which the SSH server has to show one; nil is any key.
+	HostKeys []string
 }
 
 func refuse(code Code, rule, format string, args ...any) Decision {
@@ -94,7 +141,7 @@ func refuse(code Code, rule, format string, args ...any) Decision {
 }
 
 func (r *Rule) allowed() Decision {
-	return Decision{Allowed: true, Rule: r.text, Wildcard: r.wildcard}
+	return Decision{Allowed: true, Rule: r.text, Wildcard: r.wildcard, HostKeys: r.hostKeys}
 }
 
 // denies reports whether a rule that denies covers host and port; port 0 asks about every port, and only a rule for all
@@ -114,6 +161,10 @@ func (r *Rule) allPorts() bool {
 
 // Resolves decides whether a name may be looked up: if there is a port on which it may be connected to.
 func (p *Policy) Resolves(unsafeHost string) Decision {
+	return p.both(p.resolves(unsafeHost), func(q *Policy) Decision { return q.Resolves(unsafeHost) })
+}
+
+func (p *Policy) resolves(unsafeHost string) Decision {
 	host, err := ParseHost(unsafeHost)
 	if err != nil {
 		return refuse(BadName, "", "%v", err)
@@ -142,12 +193,14 @@ func (p *Policy) Resolves(unsafeHost string) Decision {
 
 // Connect decides on a connection to a name. The protocol "" asks whether any is allowed, before its first byte.
 func (p *Policy) Connect(unsafeHost string, port uint16, proto Protocol) Decision {
-	return p.connect(unsafeHost, port, proto, func(*Rule) bool { return true })
+	return p.both(p.connect(unsafeHost, port, proto, func(*Rule) bool { return true }),
+		func(q *Policy) Decision { return q.Connect(unsafeHost, port, proto) })
 }
 
 // Request decides on one plain HTTP request.
 func (p *Policy) Request(unsafeHost string, port uint16, method, path string) Decision {
-	return p.connect(unsafeHost, port, HTTP, func(r *Rule) bool { return r.matchesRequest(method, path) })
+	return p.both(p.connect(unsafeHost, port, HTTP, func(r *Rule) bool { return r.matchesRequest(method, path) }),
+		func(q *Policy) Decision { return q.Request(unsafeHost, port, method, path) })
 }
 
 func (p *Policy) connect(unsafeHost string, port uint16, proto Protocol, also func(*Rule) bool) Decision {
@@ -189,6 +242,10 @@ func (r *Rule) speaks(proto Protocol) bool {
 
 // ConnectAddress decides on a connection to an address that stands for no name.
 func (p *Policy) ConnectAddress(a netip.AddrPort, proto Protocol) Decision {
+	return p.both(p.connectAddress(a, proto), func(q *Policy) Decision { return q.ConnectAddress(a, proto) })
+}
+
+func (p *Policy) connectAddress(a netip.AddrPort, proto Protocol) Decision {
 	addr := a.Addr().Unmap()
 	for i := range p.deny {
 		if r := &p.deny[i]; r.prefix.IsValid() && r.prefix.Contains(addr) && r.matchesPort(a.Port()) {
@@ -214,6 +271,10 @@ func (p *Policy) ConnectAddress(a netip.AddrPort, proto Protocol) Decision {
 
 // Address decides on an address that an allowed name has resolved to.
 func (p *Policy) Address(a netip.Addr, port uint16) Decision {
+	return p.both(p.address(a, port), func(q *Policy) Decision { return q.Address(a, port) })
+}
+
+func (p *Policy) address(a netip.Addr, port uint16) Decision {
 	a = a.Unmap().WithZone("")
 	for i := range p.deny {
 		if r := &p.deny[i]; r.prefix.IsValid() && r.prefix.Contains(a) && (port == 0 || r.matchesPort(port)) {

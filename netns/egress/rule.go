@@ -1,6 +1,7 @@
 package egress
 
 import (
+	"encoding/base64"
 	"errors"
 	"fmt"
 	"net/netip"
@@ -31,6 +32,8 @@ type Rule struct {
 	ports     []portRange
 	methods   []string // plain HTTP alone; nil is all
 	path      string   // likewise, a prefix
+	// hostKeys are fingerprints of which the SSH server has to show one; nil is any key.
+	hostKeys []string
 }
 
 type portRange struct{ first, last uint16 }
@@ -55,7 +58,12 @@ func ParseRule(text string) (Rule, error) {
 func parseRule(text string) (Rule, error) {
 	r := Rule{text: text}
 	rest := text
-	if methods, after, ok := strings.Cut(rest, " "); ok {
+	if strings.HasPrefix(text, "ssh://") {
+		var err error
+		if rest, err = r.cutHostKeys(rest); err != nil {
+			return r, err
+		}
+	} else if methods, after, ok := strings.Cut(rest, " "); ok {
 		if r.methods = strings.Split(methods, ","); !validMethods(r.methods) {
 			return r, fmt.Errorf("%q are not HTTP methods in capitals, separated by commas", methods)
 		}
@@ -80,6 +88,24 @@ func parseRule(text string) (Rule, error) {
 	}
 	return r, r.parseTarget(target)
 }
+
+// cutHostKeys splits the fingerprints of an SSH server's host keys off.
+func (r *Rule) cutHostKeys(text string) (string, error) {
+	rest, keys, ok := strings.Cut(text, " ")
+	if !ok {
+		return rest, nil
+	}
+	r.hostKeys = strings.Split(keys, ",")
+	for _, k := range r.hostKeys {
+		sum, ok := strings.CutPrefix(k, "SHA256:")
+		if b, err := base64.RawStdEncoding.Strict().DecodeString(sum); !ok || err != nil || len(b) != sha256Bytes {
+			return "", fmt.Errorf("%q is not a fingerprint like those of ssh-keygen -l: want SHA256: and 43 characters", clip(k))
+		}
+	}
+	return rest, nil
+}
+
+const sha256Bytes = 32
 
 // cutScheme splits "scheme://" off.
 func (r *Rule) cutScheme(text string) (scheme, rest string, err error) {

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io"
 	"net"
+	"slices"
 	"time"
 
 	"github.com/agentsafe/agentsafe/netns/egress"
@@ -21,6 +22,8 @@ type Status struct {
 	Counts      Counts        `json:"counts"`
 	Refused     []Event       `json:"refused"`
 	Credentials []string      `json:"credentials,omitempty"`
+	// Members are the other containers of the pod, whose policies hold as well.
+	Members []string `json:"members,omitempty"`
 }
 
 // Connection is one that is open.
@@ -66,47 +69,71 @@ func (g *Gateway) apply(r wire.Request) error {
 	if r.Op == "show" {
 		return nil
 	}
-	rule, err := egress.ParseRule(r.Rule)
-	if err != nil {
-		return err
-	}
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	changes := egress.Config{Allow: g.changes.Allow, Deny: g.changes.Deny}
+	e := Event{Event: "control", Rule: r.Rule, Reason: r.Op}
+	var err error
 	switch r.Op {
-	case "allow":
-		if err := g.withinCeiling(rule); err != nil {
-			return err
+	case "allow", "deny":
+		err = g.change(r.Op, r.Rule)
+	case "join":
+		if err = g.admit(r.Member); err == nil {
+			e.Rule = "container " + r.Member.Container
 		}
-		changes.Allow = append(changes.Allow[:len(changes.Allow):len(changes.Allow)], r.Rule)
-	case "deny":
-		changes.Deny = append(changes.Deny[:len(changes.Deny):len(changes.Deny)], r.Rule)
+	case "leave":
+		if err = g.dismiss(r.Member); err == nil {
+			e.Rule = "container " + r.Member.Container
+		}
 	default:
-		return fmt.Errorf("operation %q is not show, allow or deny", r.Op)
+		return fmt.Errorf("operation %q is not show, allow, deny, join or leave", r.Op)
 	}
-	policy, err := egress.Compile(merge(g.config.Policy, changes))
 	if err != nil {
 		return err
 	}
-	g.changes = changes
-	g.policy.Store(policy)
-	g.log.add(Event{Event: "control", Rule: r.Rule, Reason: r.Op})
-	if r.Op == "deny" {
+	g.log.add(e)
+	if r.Op == "deny" || r.Op == "join" {
+		policy := g.policy.Load()
 		go g.closeSessions(func(s *session) bool { return !g.stillAllowed(s, policy) })
 	}
 	return nil
 }
 
-func (g *Gateway) withinCeiling(rule egress.Rule) error {
-	if g.config.Ceiling == nil {
-		return nil
-	}
-	ceiling, err := egress.Compile(*g.config.Ceiling)
+// change adds a rule to those that were added before.
+func (g *Gateway) change(op, text string) error {
+	rule, err := egress.ParseRule(text)
 	if err != nil {
 		return err
 	}
-	if !ceiling.Covers(rule) {
-		return fmt.Errorf("the rule %q is beyond what the host's policy permits to allow", rule)
+	changes := egress.Config{Allow: g.changes.Allow, Deny: g.changes.Deny}
+	if op == "deny" {
+		changes.Deny = append(slices.Clip(changes.Deny), text)
+	} else {
+		changes.Allow = append(slices.Clip(changes.Allow), text)
+		ceilings := []*egress.Config{g.config.Ceiling}
+		for i := range g.members {
+			ceilings = append(ceilings, g.members[i].Ceiling)
+		}
+		for _, c := range ceilings {
+			if err := within(rule, c); err != nil {
+				return err
+			}
+		}
+	}
+	return g.enact(g.members, changes)
+}
+
+// within refuses a rule that allows more than a ceiling; nil is none.
+func within(rule egress.Rule, ceiling *egress.Config) error {
+	if ceiling == nil {
+		return nil
+	}
+	policy, err := egress.Compile(*ceiling)
+	if err != nil {
+		return err
+	}
+	if !policy.Covers(rule) {
+		return fmt.Errorf("the rule %q is beyond what the host's policy permits to allow: the profile of the runtime's handler, "+
+			"and `allowWhileRunning` below `[network]` in /etc/agentsafe/config.toml for containers that are created later", rule)
 	}
 	return nil
 }
@@ -134,6 +161,9 @@ func (g *Gateway) status() Status {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	s.Changes = g.changes
+	for i := range g.members {
+		s.Members = append(s.Members, g.members[i].Container)
+	}
 	for c := range g.sessions {
 		s.Connections = append(s.Connections, Connection{
 			Name: c.name, Address: c.address, Port: c.port, Protocol: c.proto, Seconds: int64(time.Since(c.begin).Seconds()),

@@ -9,6 +9,7 @@ import (
 	"net"
 	"net/http"
 	"net/http/httputil"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -59,9 +60,6 @@ func (w *web) addCredentials(roots Roots) {
 	transport.ForceAttemptHTTP2 = true
 	for i := range w.g.config.Credentials {
 		c := &w.g.config.Credentials[i]
-		if c.Placeholder != "" {
-			w.placeholders = append(w.placeholders, placeholder{c.Placeholder, c.Name})
-		}
 		w.internal[c.Name] = http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) { w.withCredential(rw, r, transport, c) })
 	}
 }
@@ -72,6 +70,12 @@ func (w *web) withCredential(rw http.ResponseWriter, r *http.Request, transport 
 	s := r.Context().Value(sessionKey{}).(*session)
 	if d := w.checkPlaceholders(r, c.Name); !d.Allowed {
 		w.refuse(rw, s, d)
+		return
+	}
+	if w.g.shared.Load().withheld[c.Name] {
+		w.refuse(rw, s, egress.Decision{
+			Code: egress.NoRule, Rule: "credential " + c.Name, Reason: "another container of the pod, which shares this network, does not have the credential",
+		})
 		return
 	}
 	if d := w.g.policy.Load().Destination(c.Host, c.Port); !d.Allowed {
@@ -87,21 +91,16 @@ func (w *web) withCredential(rw http.ResponseWriter, r *http.Request, transport 
 	}
 	w.proxy(s, transport, func(pr *httputil.ProxyRequest) {
 		pr.Out.URL.Scheme, pr.Out.URL.Host, pr.Out.Host = "https", host, host
-		present(c, pr.Out)
+		present(c, pr.Out, w.g.shared.Load().placeholders)
 	}).ServeHTTP(rw, r)
 }
 
 // present puts the secret where the destination wants it, in place of whatever the task has there.
-func present(c *wire.Credential, r *http.Request) {
+func present(c *wire.Credential, r *http.Request, placeholders []placeholder) {
 	kind, name, _ := strings.Cut(c.Present, ":")
-	if c.Placeholder != "" {
-		for key, values := range r.Header {
-			for _, v := range values {
-				if strings.Contains(v, c.Placeholder) {
-					r.Header.Del(key)
-					break
-				}
-			}
+	for key, values := range r.Header {
+		if slices.ContainsFunc(values, func(v string) bool { return holdsPlaceholder(v, placeholders) }) {
+			r.Header.Del(key)
 		}
 	}
 	switch kind {
@@ -121,7 +120,7 @@ func present(c *wire.Credential, r *http.Request) {
 // checkPlaceholders refuses a request with a placeholder that belongs to another destination: somebody tries to use the
 // credential elsewhere, or believes to give it away.
 func (w *web) checkPlaceholders(r *http.Request, label string) egress.Decision {
-	for _, p := range w.placeholders {
+	for _, p := range w.g.shared.Load().placeholders {
 		if p.label == label {
 			continue
 		}
@@ -136,6 +135,10 @@ func (w *web) checkPlaceholders(r *http.Request, label string) egress.Decision {
 		}
 	}
 	return egress.Decision{Allowed: true}
+}
+
+func holdsPlaceholder(header string, placeholders []placeholder) bool {
+	return slices.ContainsFunc(placeholders, func(p placeholder) bool { return strings.Contains(header, p.text) })
 }
 
 func decodeBasic(header string) string {

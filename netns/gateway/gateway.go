@@ -32,11 +32,16 @@ type Gateway struct {
 	resolver  *resolver
 	wildcards *wildcards
 	log       *log
-	pipes     pipePool
 	web       *web
+	loops     []*loop // of all connections that are relayed
+	turn      atomic.Uint32
+
+	// shared is what the containers of the pod have in common beside the policy.
+	shared atomic.Pointer[shared]
 
 	mu       sync.Mutex
 	changes  egress.Config // what was allowed and denied while running
+	members  []wire.Member // the pod's other containers
 	sessions map[*session]struct{}
 	perName  map[string]int
 	sent     atomic.Int64 // bytes from the task, in all
@@ -49,24 +54,34 @@ func New(c wire.Config, logFile *os.File, roots Roots) (*Gateway, error) {
 	if err := validate(&c); err != nil {
 		return nil, fmt.Errorf("gateway configuration: %w", err)
 	}
-	policy, err := egress.Compile(c.Policy)
-	if err != nil {
-		return nil, fmt.Errorf("gateway configuration: %w", err)
-	}
 	g := &Gateway{
 		config: c, names: newNames(c.IPv4, c.IPv6), resolver: newResolver(c.Nameservers),
 		wildcards: newWildcards(c.Limits.NamesPerMinute), log: &log{container: c.Container, out: logFile},
 		sessions: map[*session]struct{}{}, perName: map[string]int{},
 	}
-	g.policy.Store(policy)
+	if err := g.enact(c.Members, egress.Config{}); err != nil {
+		return nil, fmt.Errorf("gateway configuration: %w", err)
+	}
 	g.web = newWeb(g, roots)
 	return g, nil
 }
+
+// relayThreads is how many loops move bytes. One is enough for what a container does; the second keeps a transfer that
+// fills a link from delaying the others.
+const relayThreads = 2
 
 // Run serves until ctx ends or a listener fails, and closes the sockets.
 func (g *Gateway) Run(ctx context.Context, s Sockets) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
+	for range relayThreads {
+		l, err := newLoop(g.config.Timeouts.Idle)
+		if err != nil {
+			return err
+		}
+		g.loops = append(g.loops, l)
+		defer l.stop()
+	}
 	d := &dnsServer{g: g, slots: make(chan struct{}, dnsAtOnce)}
 	go d.serve(ctx, s.DNS, s.DNSTCP)
 	go g.web.serve(ctx)
@@ -118,6 +133,10 @@ type session struct {
 	proto   egress.Protocol
 	in, out atomic.Int64
 	closed  atomic.Bool
+	// flow and loop have the connection once it is relayed; killed says that it must not come to that. mu guards them.
+	flow   *flow
+	loop   *loop
+	killed bool
 }
 
 // open registers a session; the decision refuses one that is over a limit.
@@ -130,7 +149,7 @@ func (g *Gateway) open(s *session) egress.Decision {
 	case s.name != "" && g.perName[s.name] >= g.config.Limits.ConnectionsPerName:
 		return egress.Decision{Code: egress.OverLimit, Reason: fmt.Sprintf("%d connections to %s are open, the most at once", g.perName[s.name], s.name)}
 	case !g.withinBytes(0):
-		return egress.Decision{Code: egress.OverLimit, Reason: fmt.Sprintf("the %d bytes that may be sent are used up", g.config.Limits.EgressBytes)}
+		return egress.Decision{Code: egress.OverLimit, Reason: fmt.Sprintf("the %d bytes that may be sent are used up", g.shared.Load().egressBytes)}
 	}
 	g.sessions[s] = struct{}{}
 	g.perName[s.name]++
@@ -139,8 +158,8 @@ func (g *Gateway) open(s *session) egress.Decision {
 
 // withinBytes counts bytes from the task.
 func (g *Gateway) withinBytes(n int64) bool {
-	sent := g.sent.Add(n)
-	return g.config.Limits.EgressBytes == 0 || sent < g.config.Limits.EgressBytes
+	sent, limit := g.sent.Add(n), g.shared.Load().egressBytes
+	return limit == 0 || sent < limit
 }
 
 // close ends a session and logs what it moved.
@@ -148,8 +167,10 @@ func (s *session) close() {
 	if s.closed.Swap(true) {
 		return
 	}
-	s.conn.Close()
 	s.g.mu.Lock()
+	if s.conn != nil {
+		s.conn.Close()
+	}
 	delete(s.g.sessions, s)
 	if s.g.perName[s.name]--; s.g.perName[s.name] <= 0 {
 		delete(s.g.perName, s.name)
@@ -176,7 +197,12 @@ func (g *Gateway) closeSessions(which func(*session) bool) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	for s := range g.sessions {
-		if which(s) {
+		switch {
+		case !which(s):
+		case s.flow != nil:
+			s.loop.end(s.flow)
+		default:
+			s.killed = true
 			abort(s.conn)
 		}
 	}

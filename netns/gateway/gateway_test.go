@@ -166,6 +166,52 @@ func TestControl(t *testing.T) {
 	}
 }
 
+// What one container of a pod must not reach, none does; and it is again as before when that one has left.
+func TestPod(t *testing.T) {
+	c := testConfig("*.test")
+	c.Limits.EgressBytes = 1000
+	c.Credentials = []wire.Credential{{Name: "model", Host: "api.test", Port: 443, Present: "bearer", Secret: "s", Placeholder: "ph-1"}}
+	c.Ceiling = &egress.Config{Allow: []string{"*.test:443", "*.example:443"}}
+	g := newTest(t, c)
+	join := func(m wire.Member) error { return g.apply(wire.Request{Op: "join", Member: &m}) }
+	if err := join(wire.Member{Container: "b", Policy: egress.Config{Allow: []string{"a.test", "x.example"}}, EgressBytes: 100, Ceiling: &egress.Config{Allow: []string{"*.test:443"}}}); err != nil {
+		t.Fatal(err)
+	}
+	if !g.resolvable("a.test").Allowed || g.resolvable("b.test").Allowed || g.resolvable("x.example").Allowed {
+		t.Error("the policy is not that of both")
+	}
+	if s := g.shared.Load(); s.egressBytes != 100 || !s.withheld["model"] {
+		t.Errorf("%+v", s)
+	}
+	if err := g.apply(wire.Request{Op: "allow", Rule: "y.example"}); err == nil {
+		t.Error("a rule beyond the ceiling of one of them")
+	}
+	if err := join(wire.Member{Container: "c", Policy: egress.Config{Allow: []string{"not a rule"}}}); err == nil || !g.resolvable("a.test").Allowed {
+		t.Errorf("a policy that is none: %v", err)
+	}
+	// Joining again replaces.
+	if err := join(wire.Member{Container: "b", Policy: egress.Config{Allow: []string{"b.test"}}, Placeholders: map[string]string{"model": "ph-2"}}); err != nil {
+		t.Fatal(err)
+	}
+	if g.resolvable("a.test").Allowed || !g.resolvable("b.test").Allowed {
+		t.Error("an old policy of a container holds on")
+	}
+	if s := g.shared.Load(); s.withheld["model"] || !holdsPlaceholder("Bearer ph-2", s.placeholders) || !holdsPlaceholder("ph-1", s.placeholders) {
+		t.Errorf("%+v", s)
+	}
+	if err := g.apply(wire.Request{Op: "allow", Rule: "c.test"}); err != nil || !g.resolvable("c.test").Allowed {
+		t.Errorf("allow: %v", err)
+	}
+	if err := g.apply(wire.Request{Op: "leave", Member: &wire.Member{Container: "b"}}); err != nil || !g.resolvable("a.test").Allowed || g.shared.Load().egressBytes != 1000 {
+		t.Errorf("leave: %v", err)
+	}
+	for _, op := range []string{"join", "leave"} {
+		if err := g.apply(wire.Request{Op: op}); err == nil {
+			t.Errorf("%s of nobody", op)
+		}
+	}
+}
+
 func FuzzDNS(f *testing.F) {
 	q := new(dns.Msg)
 	q.SetQuestion("example.com.", dns.TypeA)

@@ -41,7 +41,7 @@ func (g *Gateway) handle(ctx context.Context, c *net.TCPConn) {
 		g.web.take(s, nil)
 	case g.judge(s, dst, egress.Raw).Allowed:
 		s.speaks(egress.Raw) // nothing inside is checked, so nothing is waited for
-		g.join(ctx, s, dst, nil)
+		g.join(ctx, s, dst, &flow{})
 	case g.judge(s, dst, egress.SSH).Allowed:
 		s.speaks(egress.SSH)
 		g.serveSSH(ctx, s, dst)
@@ -131,17 +131,40 @@ func (g *Gateway) checkHello(s *session, head []byte) egress.Decision {
 
 // serveSSH lets the server speak first and holds the client to its banner.
 func (g *Gateway) serveSSH(ctx context.Context, s *session, dst netip.AddrPort) {
-	g.join(ctx, s, dst, func(c *net.TCPConn) ([]byte, error) {
-		head, proto, err := readHead(c, g.config.Timeouts.Head)
-		if err == nil && proto != egress.SSH {
-			err = errors.New("the rule lets SSH pass, and the client speaks something else")
-		}
-		return head, err
-	})
+	f := &flow{out: way{filter: clientSpeaksSSH}, headBy: time.Now().Add(g.config.Timeouts.Head)}
+	if keys := g.judge(s, dst, egress.SSH).HostKeys; keys != nil {
+		f.in.filter = g.pinned(s, keys)
+	}
+	g.join(ctx, s, dst, f)
 }
 
-// join dials and relays; head, if it is not nil, checks what the client says first while the server may already speak.
-func (g *Gateway) join(ctx context.Context, s *session, dst netip.AddrPort, head func(*net.TCPConn) ([]byte, error)) {
+// pinned is hostKeyFilter, which logs what it refuses: the client sees a reset alone.
+func (g *Gateway) pinned(s *session, keys []string) filter {
+	check := hostKeyFilter(keys)
+	return func(held []byte) (int, bool, error) {
+		pass, done, err := check(held)
+		if err != nil {
+			g.log.add(s.event("connect").decided(egress.Decision{Code: egress.WrongHostKey, Reason: err.Error()}))
+		}
+		return pass, done, err
+	}
+}
+
+// clientSpeaksSSH is a filter: the rule lets SSH pass and nothing else.
+func clientSpeaksSSH(held []byte) (int, bool, error) {
+	switch sniff(held) {
+	case "":
+		return 0, false, nil
+	case egress.SSH:
+		return 0, true, nil
+	}
+	return 0, false, errNoSSH
+}
+
+var errNoSSH = errors.New("the rule lets SSH pass, and the client speaks something else")
+
+// join dials and relays as f says.
+func (g *Gateway) join(ctx context.Context, s *session, dst netip.AddrPort, f *flow) {
 	d := g.judge(s, dst, s.proto)
 	upstream, err := g.dialSession(ctx, s, dst)
 	if err != nil {
@@ -149,10 +172,7 @@ func (g *Gateway) join(ctx context.Context, s *session, dst netip.AddrPort, head
 		return
 	}
 	g.log.add(s.dialled(upstream).decided(d))
-	r := g.relay(s, upstream)
-	r.head = head
-	r.run()
-	s.finishRelay(r)
+	g.relay(s, upstream, f)
 }
 
 // finish sends what was read already and relays the rest.
@@ -163,20 +183,40 @@ func (g *Gateway) finish(s *session, first *dialling, head []byte, d egress.Deci
 		return
 	}
 	g.log.add(s.dialled(upstream).decided(d))
-	r := g.relay(s, upstream)
-	r.head = func(*net.TCPConn) ([]byte, error) { return head, nil }
-	r.run()
-	s.finishRelay(r)
+	g.relay(s, upstream, &flow{out: way{held: head, moved: int64(len(head))}})
 }
 
-func (g *Gateway) relay(s *session, upstream *net.TCPConn) *relay {
-	return &relay{client: s.conn, upstream: upstream, idle: g.config.Timeouts.Idle, count: g.withinBytes, pipes: &g.pipes}
+// relay gives a session to a loop, which ends it.
+func (g *Gateway) relay(s *session, upstream *net.TCPConn, f *flow) {
+	f.count = g.withinBytes
+	f.ended = func(out, in int64) {
+		s.in.Store(in)
+		s.out.Store(out)
+		s.close()
+	}
+	client := s.conn
+	g.mu.Lock()
+	killed := s.killed
+	if !killed {
+		s.flow, s.loop, s.conn = f, g.loops[int(g.turn.Add(1))%len(g.loops)], nil
+	}
+	g.mu.Unlock()
+	if killed || !g.withinBytes(int64(len(f.out.held))) {
+		abort(client, upstream)
+		s.close()
+		return
+	}
+	if err := s.loop.start(f, client, upstream); err != nil {
+		s.close()
+	}
 }
 
-func (s *session) finishRelay(r *relay) {
-	s.in.Store(r.in.Load())
-	s.out.Store(r.out.Load())
-	s.close()
+// abort resets connections, and wakes whoever reads or writes.
+func abort(conns ...*net.TCPConn) {
+	for _, c := range conns {
+		c.SetLinger(0) //nolint:errcheck // it may be closed already
+		c.Close()
+	}
 }
 
 // dialled is the event of a connection that was made.

@@ -27,8 +27,7 @@ type web struct {
 	done      chan struct{}
 	transport *http.Transport
 	// internal are the handlers of the gateway's own zone, by label.
-	internal     map[string]http.Handler
-	placeholders []placeholder
+	internal map[string]http.Handler
 }
 
 const webHeadMaxBytes = 64 << 10

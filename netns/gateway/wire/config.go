@@ -15,6 +15,8 @@ type Config struct {
 	Policy    egress.Config `json:"policy"`
 	// Ceiling bounds what may be allowed while the container runs; nil is no bound but the classes of addresses.
 	Ceiling *egress.Config `json:"ceiling,omitempty"`
+	// Members are the other containers of the pod. What one of them must not reach none of them does.
+	Members []Member `json:"members,omitempty"`
 	// Nameservers are asked for the names that are allowed, in this order.
 	Nameservers []netip.AddrPort `json:"nameservers,omitempty"`
 	// IPv4 and IPv6 are the ranges of the addresses that stand for names inside the container.
@@ -77,8 +79,21 @@ func setDefault[T comparable](v *T, to T) {
 	}
 }
 
+// Member is a further container of the pod, which shares the network namespace and so its gateway.
+type Member struct {
+	Container string        `json:"container"`
+	Policy    egress.Config `json:"policy"`
+	// Ceiling is as in [Config].
+	Ceiling     *egress.Config `json:"ceiling,omitempty"`
+	EgressBytes int64          `json:"egressBytes,omitempty"`
+	// Placeholders are what it holds in place of the secrets of these credentials, by name.
+	Placeholders map[string]string `json:"placeholders,omitempty"`
+}
+
 // Request is what the host's side asks of a running gateway, one JSON value a connection.
 type Request struct {
-	Op   string `json:"op"` // show, allow or deny
+	Op   string `json:"op"` // show, allow, deny, join or leave
 	Rule string `json:"rule,omitempty"`
+	// Member is who joins; of who leaves only the name counts.
+	Member *Member `json:"member,omitempty"`
 }
