@@ -137,17 +137,7 @@ func networkDimensions() []dimension {
 				}
 			},
 		},
-		{
-			name: "network.dialFrom",
-			within: func(a, b *Profile) bool {
-				return !gateway(a) || a.Network.DialFrom != "host" || gateway(b) && b.Network.DialFrom == "host"
-			},
-			meet: func(a, b, out *Profile) {
-				if gateway(a) && gateway(b) && a.Network.DialFrom == "host" && b.Network.DialFrom == "host" {
-					out.Network.DialFrom = "host"
-				}
-			},
-		},
+		dialDimension(mode),
 		{
 			name: "network.credentials",
 			within: func(a, b *Profile) bool {
@@ -156,6 +146,27 @@ func networkDimensions() []dimension {
 			meet: func(a, b, out *Profile) {
 				out.Network.Credentials = credentials().meet(a.Network.Credentials, b.Network.Credentials)
 			},
+		},
+	}
+}
+
+// dialDimension: nothing said is between the two, because the host's configuration can make it the host's network then,
+// and it is all that a profile of another mode grants.
+func dialDimension(mode func(*Profile) NetworkMode) dimension {
+	words := []string{"container", "", "host"}
+	rank := func(p *Profile) int {
+		if mode(p) != NetworkGateway {
+			return slices.Index(words, "")
+		}
+		return slices.Index(words, p.Network.DialFrom)
+	}
+	return dimension{
+		name:   "network.dialFrom",
+		within: func(a, b *Profile) bool { return mode(a) != NetworkGateway || rank(a) <= rank(b) },
+		meet: func(a, b, out *Profile) {
+			if min(rankNetwork(mode(a)), rankNetwork(mode(b))) == rankNetwork(NetworkGateway) {
+				out.Network.DialFrom = words[max(0, min(rank(a), rank(b)))]
+			}
 		},
 	}
 }

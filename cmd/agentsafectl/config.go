@@ -23,6 +23,12 @@ type hostConfigFile struct {
 	Selectable []string                     `toml:"selectable"`
 	Landlock   string                       `toml:"landlock"`
 	Handlers   map[string]hostConfigHandler `toml:"handlers"`
+	Network    hostConfigNetwork            `toml:"network"`
+}
+
+type hostConfigNetwork struct {
+	DialFrom          string   `toml:"dialFrom"`
+	AllowWhileRunning []string `toml:"allowWhileRunning"`
 }
 
 type hostConfigHandler struct {
@@ -40,7 +46,10 @@ func newConfigCommand() *cobra.Command {
 			"  landlock = \"required\"       # or best-effort: go on where the kernel can't enforce the file rules\n" +
 			"  [handlers.ci]               # agentsafe --profile ci, containerd-shim-agentsafe-ci-v2\n" +
 			"  profile = \"build\"\n" +
-			"  enforcement = \"warn\"       # log what the profile would refuse, and refuse nothing; never for the default\n\n" +
+			"  enforcement = \"warn\"       # log what the profile would refuse, and refuse nothing; never for the default\n" +
+			"  [network]                   # for profiles with the mode gateway\n" +
+			"  dialFrom = \"host\"           # containers without a network of their own go out through the host's\n" +
+			"  allowWhileRunning = []      # what `agentsafectl network allow` may add beyond the handler's profile\n\n" +
 			"It holds once it has been applied; until then a changed file refuses new containers.",
 	}
 	var dir string
@@ -135,7 +144,7 @@ func parseConfig(data []byte) (*container.HostConfig, error) {
 	if err != nil {
 		return nil, err
 	}
-	out := &container.HostConfig{Default: file.Default, Selectable: file.Selectable, Landlock: file.Landlock}
+	out := &container.HostConfig{Default: file.Default, Selectable: file.Selectable, Landlock: file.Landlock, Network: container.HostNetwork(file.Network)}
 	for _, name := range slices.Sorted(maps.Keys(file.Handlers)) {
 		h := file.Handlers[name]
 		out.Handlers = append(out.Handlers, container.Handler{Name: name, Profile: h.Profile, Enforcement: container.Enforcement(h.Enforcement)})

@@ -56,6 +56,9 @@ func TestConfigApply(t *testing.T) {
 		"default = [\"agent\"]\n":                                                        "line 1",
 		"selectable = \"agent\"\n":                                                       "line 1",
 		strings.Repeat("[", 1000) + "\n":                                                 "line 1",
+		"[network]\ndialFrom = \"hsot\"\n":                                               "network.dialFrom: \"hsot\" is neither",
+		"[network]\nallowWhileRunning = [\"*.\"]\n":                                      "network.allowWhileRunning: network rule \"*.\"",
+		"[network]\ndialfrm = \"host\"\n":                                                "line 2: [network dialfrm]: is not a key",
 	} {
 		write(text)
 		if _, err := ctl("config", "check", "--config-dir", dir); err == nil || !strings.Contains(err.Error(), want) {

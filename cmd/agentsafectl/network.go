@@ -7,6 +7,7 @@ import (
 	"io"
 	"net"
 	"os"
+	"path/filepath"
 	"strconv"
 	"strings"
 	"text/tabwriter"
@@ -29,6 +30,7 @@ type networkStatus struct {
 	Counts      networkCounts       `json:"counts"`
 	Refused     []networkRefusal    `json:"refused"`
 	Credentials []string            `json:"credentials,omitempty"`
+	Members     []string            `json:"members,omitempty"`
 }
 
 type networkConnection struct {
@@ -100,15 +102,9 @@ func askGateway(p *paths, id string, r wire.Request) (*networkStatus, []byte, er
 	if err := container.ValidateID(id); err != nil {
 		return nil, nil, err
 	}
-	dir, err := os.Open(p.state + "/" + id)
+	c, err := dialGateway(p.state, id)
 	if err != nil {
-		return nil, nil, fmt.Errorf("container %q: %w", id, err)
-	}
-	defer dir.Close() //nolint:errcheck // a directory handle
-	// By handle: the path of a socket must be short, and that of a state directory need not be.
-	c, err := net.DialTimeout("unix", "/proc/self/fd/"+strconv.Itoa(int(dir.Fd()))+"/"+container.NetworkControl, 5*time.Second)
-	if err != nil {
-		return nil, nil, fmt.Errorf("container %q has no gateway that answers (network.mode of its profile, or it has ended): %w", id, err)
+		return nil, nil, err
 	}
 	defer c.Close()                                 //nolint:errcheck // read to its end
 	c.SetDeadline(time.Now().Add(10 * time.Second)) //nolint:errcheck // Decode says what is wrong
@@ -129,6 +125,29 @@ func askGateway(p *paths, id string, r wire.Request) (*networkStatus, []byte, er
 	return &s, raw, nil
 }
 
+// dialGateway connects to the gateway of a container, which may be that of another one of its pod.
+func dialGateway(state, id string) (net.Conn, error) {
+	dir, err := os.Open(filepath.Join(state, id))
+	if err != nil {
+		return nil, fmt.Errorf("container %q: %w", id, err)
+	}
+	defer func() { dir.Close() }() //nolint:errcheck // a directory handle
+	if owner := container.GatewayOwner(dir); owner != "" {
+		pod, err := os.Open(filepath.Join(state, owner))
+		if err != nil {
+			return nil, fmt.Errorf("container %q, whose gateway serves %q: %w", owner, id, err)
+		}
+		dir.Close() //nolint:errcheck // likewise
+		dir = pod
+	}
+	// By handle: the path of a socket must be short, and that of a state directory need not be.
+	c, err := net.DialTimeout("unix", "/proc/self/fd/"+strconv.Itoa(int(dir.Fd()))+"/"+container.NetworkControl, 5*time.Second)
+	if err != nil {
+		return nil, fmt.Errorf("container %q has no gateway that answers (network.mode of its profile, or it has ended): %w", id, err)
+	}
+	return c, nil
+}
+
 // print lists the status for people.
 func (s *networkStatus) print(out io.Writer) error {
 	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
@@ -144,6 +163,9 @@ func (s *networkStatus) print(out io.Writer) error {
 		for _, r := range list.rules {
 			line(r, list.from)
 		}
+	}
+	for _, m := range s.Members {
+		line("what container "+m+" may reach as well, which shares the network", "")
 	}
 	line()
 	line("OPEN", "PORT", "PROTOCOL", "SECONDS")

@@ -74,6 +74,7 @@ func (c *Container) delete(ctx context.Context, force bool) error {
 		return err
 	}
 	c.closeSupervisor(ctx)
+	c.leavePod()
 	if err := c.destroyCgroup(); err != nil {
 		return err
 	}

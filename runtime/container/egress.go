@@ -6,6 +6,7 @@ import (
 	"hash/fnv"
 	"net/netip"
 	"os"
+	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
@@ -15,7 +16,6 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/agentsafe/agentsafe/netns"
-	"github.com/agentsafe/agentsafe/netns/egress"
 	"github.com/agentsafe/agentsafe/netns/gateway/wire"
 	"github.com/agentsafe/agentsafe/profiles"
 )
@@ -30,32 +30,19 @@ const (
 	networkProcess = "network.json"
 )
 
-// dialHost is the value of a profile's network.dialFrom that lets the gateway use the host's network.
-const dialHost = "host"
-
-// gatewayTag names a policy in the rules: containers of a pod share a gateway if they have the same.
-func gatewayTag(p *profiles.Profile) (string, error) {
-	data, err := p.Network.MarshalJSON()
-	if err != nil {
-		return "", fmt.Errorf("encode network policy: %w", err)
-	}
-	h := fnv.New64a()
-	h.Write(data)                                          //nolint:errcheck // never fails
-	fmt.Fprintf(h, " %s %d", p.Name, p.Limits.EgressBytes) //nolint:errcheck // likewise
-	return fmt.Sprintf("%016x", h.Sum64()), nil
-}
+// Values of a profile's network.dialFrom: whose network the gateway uses.
+const (
+	dialHost      = "host"
+	dialContainer = "container"
+)
 
 // holdGateway closes a namespace until openGateway opens it at start. A namespace that another container of the pod has
-// opened under the same policy stays open.
-func holdGateway(ns *os.File, own bool, p *profiles.Profile, rules *netns.Rules) error {
+// opened stays open: this one's policy is added before its program runs.
+func (r *Runtime) holdGateway(ns *os.File, own bool, rules *netns.Rules) error {
 	if !own {
-		tag, err := gatewayTag(p)
-		if err != nil {
-			return err
-		}
-		shared, err := netns.HasGateway(ns, tag)
+		shared, err := netns.HasGateway(ns, r.podTag())
 		if errors.Is(err, netns.ErrOtherGateway) {
-			return fmt.Errorf("%w: containers that share a network need the same network policy", err)
+			return fmt.Errorf("%w, of a container below another root directory than %s", err, r.opts.Root)
 		}
 		if err != nil || shared {
 			return err
@@ -72,13 +59,14 @@ func (c *Container) openGateway() error { return c.handOver(false) }
 // has no network; changes that were made while it ran are gone with it.
 func (c *Container) RestartGateway() error { return c.handOver(true) }
 
-// Gateway opens the container's egress process; the caller closes the pidfd. The error is ErrNotRunning if there is none
-// of its own.
+// Gateway opens the egress process that serves the container; the caller closes the pidfd. The error is ErrNotRunning if
+// there is none.
 func (c *Container) Gateway() (pidfd *os.File, pid int, err error) {
-	var p gatewayRecord
-	if err := loadJSON(c.dir, networkProcess, &p); errors.Is(err, unix.ENOENT) {
+	p, err := c.gatewayRecord()
+	if errors.Is(err, unix.ENOENT) {
 		return nil, 0, ErrNotRunning
-	} else if err != nil {
+	}
+	if err != nil {
 		return nil, 0, fmt.Errorf("find gateway of container %q: %w", c.id, err)
 	}
 	fd, err := unix.PidfdOpen(p.PID, 0)
@@ -97,6 +85,8 @@ func (c *Container) Gateway() (pidfd *os.File, pid int, err error) {
 type gatewayRecord struct {
 	PID   int    `json:"pid"`
 	Start uint64 `json:"start"`
+	// Owner is the container that the gateway was started for, "" if it is this one: see pod.go.
+	Owner string `json:"owner,omitempty"`
 }
 
 func (c *Container) handOver(again bool) error {
@@ -104,18 +94,35 @@ func (c *Container) handOver(again bool) error {
 	if err != nil {
 		return err
 	}
-	network := &d.Policy.Profile.Network
 	ns, err := openNamespace("/proc/"+strconv.Itoa(c.state.InitPID)+"/ns/net", unix.CLONE_NEWNET)
 	if err != nil {
 		return err
 	}
 	defer ns.Close()
-	tag, err := gatewayTag(d.Policy.Profile)
-	if err != nil {
+	if err := lockNamespace(ns); err != nil {
 		return err
 	}
-	if !c.state.OwnNet && !again {
-		if shared, err := netns.HasGateway(ns, tag); shared || err != nil {
+	// Nobody else can be in a namespace that was made for this container and whose program has not run.
+	var others []podMember
+	if again || !c.state.OwnNet {
+		if others, err = c.podMembers(ns); err != nil {
+			return err
+		}
+		defer closeMembers(others)
+	}
+	for _, o := range others {
+		if o.gateway {
+			return c.joinPod(o, d.Policy)
+		}
+	}
+	return c.startGateway(ns, d.Policy, others)
+}
+
+// startGateway makes this container the owner of a gateway, which serves the others as well.
+func (c *Container) startGateway(ns *os.File, policy *Policy, others []podMember) error {
+	network := &policy.Profile.Network
+	if !c.state.OwnNet { // asked again: at create the network was not locked
+		if _, err := netns.HasGateway(ns, c.rt.podTag()); err != nil {
 			return err
 		}
 	}
@@ -124,7 +131,7 @@ func (c *Container) handOver(again bool) error {
 		return err
 	}
 	if !linked && network.DialFrom != dialHost {
-		return errors.New("network.mode gateway: the container has no network, and the profile does not let the gateway use the host's (network.dialFrom: host would)")
+		return c.refuseHostNetwork(policy.Profile)
 	}
 	sockets, err := netns.OpenGatewaySockets(ns)
 	if err != nil {
@@ -135,13 +142,16 @@ func (c *Container) handOver(again bool) error {
 	if err != nil {
 		return err
 	}
-	config, err := c.gatewayConfig(network, linked)
+	config, err := c.gatewayConfig(policy, linked)
 	if err != nil {
 		return err
 	}
+	for _, o := range others {
+		config.Members = append(config.Members, o.asMember(o.detail.Policy, policy.Profile))
+	}
 	g := gatewayProcess{c: c, sockets: sockets, config: config}
 	rules := netns.GatewayRules{
-		Tag: tag, TCPPort: sockets.TCPPort, DNSPort: sockets.DNSPort, Own: append(own, lo...),
+		Tag: c.rt.podTag(), TCPPort: sockets.TCPPort, DNSPort: sockets.DNSPort, Own: append(own, lo...),
 	}
 	if linked {
 		g.ns = ns
@@ -156,13 +166,26 @@ func (c *Container) handOver(again bool) error {
 	return netns.InstallGateway(ns, rules)
 }
 
+// refuseHostNetwork says what would let a container without a network of its own go out.
+func (c *Container) refuseHostNetwork(p *profiles.Profile) error {
+	allow := fmt.Sprintf("`dialFrom = %q` below `[network]` in %s, then `agentsafectl config apply`; or `network: {dialFrom: %[1]s}` in a profile of your own",
+		dialHost, filepath.Join(c.rt.opts.ConfigDir, ConfigSource))
+	if p.Network.DialFrom == dialContainer {
+		allow = fmt.Sprintf("`network: {dialFrom: %s}` in the profile in place of %s", dialHost, dialContainer)
+	}
+	return &profiles.RefusedError{
+		What: "a gateway for a container that has no network of its own", Allow: allow,
+		Rule: fmt.Sprintf("the profile %q has the network mode %s, whose connections would leave through the host's network", p.Name, p.Network.Mode),
+	}
+}
+
 // gatewayConfig is what the gateway is told. linked says that it dials through the container's network.
-func (c *Container) gatewayConfig(network *profiles.Network, linked bool) (*wire.Config, error) {
+func (c *Container) gatewayConfig(policy *Policy, linked bool) (*wire.Config, error) {
+	network := &policy.Profile.Network
 	v4, v6 := netns.NameRanges()
 	config := &wire.Config{
-		Container: c.id, IPv4: v4, IPv6: v6,
-		Policy: egress.Config{Allow: network.Allow, Deny: network.Deny, RuleSets: network.RuleSets, Addresses: network.Addresses},
-		Limits: wire.Limits{EgressBytes: c.detail.Policy.Profile.Limits.EgressBytes},
+		Container: c.id, IPv4: v4, IPv6: v6, Policy: egressConfig(network), Ceiling: policy.Ceiling,
+		Limits: wire.Limits{EgressBytes: policy.Profile.Limits.EgressBytes},
 	}
 	var servers []netip.Addr
 	var err error
@@ -170,10 +193,13 @@ func (c *Container) gatewayConfig(network *profiles.Network, linked bool) (*wire
 		servers, err = nameServers(c.state.ResolvConf)
 		// Docker's own resolver is behind our redirection, and answers from the host's servers anyway.
 		servers = slices.DeleteFunc(servers, netip.Addr.IsLoopback)
-	} else {
+	}
+	if err == nil && len(servers) == 0 { // no network of its own, or an engine that says nothing of names (CNI, ctr)
 		var text string
 		text, err = readResolvConf(hostResolvConf)
-		servers = netns.Nameservers(text)
+		if servers = netns.Nameservers(text); linked {
+			servers = slices.DeleteFunc(servers, netip.Addr.IsLoopback)
+		}
 	}
 	if err != nil {
 		return nil, err

@@ -5,11 +5,14 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net/netip"
 	"os"
 	"path/filepath"
+	"slices"
 
 	"golang.org/x/sys/unix"
 
+	"github.com/agentsafe/agentsafe/netns/egress"
 	"github.com/agentsafe/agentsafe/profiles"
 )
 
@@ -32,8 +35,69 @@ type HostConfig struct {
 	Handlers []Handler `json:"handlers,omitempty"`
 	// Landlock is "best-effort" or "" (required).
 	Landlock string `json:"landlock,omitempty"`
+	// Network bounds and completes what profiles of the mode gateway say.
+	Network HostNetwork `json:"network,omitzero"`
 	// Source is what config.toml was when it was compiled: its size and the time of its last change.
 	Source ConfigStamp `json:"source"`
+}
+
+// HostNetwork is what the administrator says for all gateways of this host.
+type HostNetwork struct {
+	// DialFrom is "host" if a container without a network of its own may go out through the host's, where its profile
+	// says nothing about that; "" and "container" mean that it may not.
+	DialFrom string `json:"dialFrom,omitempty"`
+	// AllowWhileRunning are rules that `agentsafectl network allow` may add beyond the profile of the runtime's handler.
+	AllowWhileRunning []string `json:"allowWhileRunning,omitempty"`
+}
+
+func (n *HostNetwork) check() error {
+	switch n.DialFrom {
+	case "", dialContainer, dialHost:
+	default:
+		return fmt.Errorf("dialFrom: %q is neither %q nor %q", n.DialFrom, dialContainer, dialHost)
+	}
+	if _, err := egress.Compile(egress.Config{Allow: n.AllowWhileRunning}); err != nil {
+		return fmt.Errorf("allowWhileRunning: %w", err)
+	}
+	return nil
+}
+
+// complete fills in where a profile leaves the choice to the host.
+func (n *HostNetwork) complete(p *profiles.Profile) *profiles.Profile {
+	if p.Unrestricted || p.Network.Mode != profiles.NetworkGateway || p.Network.DialFrom != "" || n.DialFrom == "" {
+		return p
+	}
+	out := *p
+	out.Network.DialFrom = n.DialFrom
+	return &out
+}
+
+// ceiling is what may be allowed while a container runs: what the profile grants that the handler or the host's default
+// gave it, before anybody's wishes tightened it, and AllowWhileRunning. nil is no bound but the classes of addresses that
+// are always refused.
+func (n *HostNetwork) ceiling(handler *profiles.Profile) *egress.Config {
+	c := &egress.Config{}
+	switch h := &handler.Network; {
+	case handler.Unrestricted || h.Mode == profiles.NetworkHost:
+		return nil
+	case h.Mode == profiles.NetworkEngine:
+		c.Allow = []string{"tcp://*:1-65535"}
+		for _, p := range h.AllowPrivate {
+			c.Allow = append(c.Allow, privateRule(p))
+		}
+	case h.Mode == profiles.NetworkGateway:
+		c.Allow, c.Deny, c.RuleSets = slices.Clone(h.Allow), h.Deny, h.RuleSets
+	}
+	c.Allow = append(c.Allow, n.AllowWhileRunning...)
+	return c
+}
+
+// privateRule is a rule of the gateway for all ports of a range.
+func privateRule(p netip.Prefix) string {
+	if p.Addr().Is6() {
+		return "tcp://[" + p.String() + "]:1-65535"
+	}
+	return "tcp://" + p.String() + ":1-65535"
 }
 
 // Handler gives a profile to a name.
@@ -85,6 +149,9 @@ func (c *HostConfig) Check(dir string) error {
 		if _, err := loadProfile(dir, name); err != nil {
 			return fmt.Errorf("selectable: %w", err)
 		}
+	}
+	if err := c.Network.check(); err != nil {
+		return fmt.Errorf("network.%w", err)
 	}
 	switch profiles.LandlockMode(c.Landlock) {
 	case "", profiles.LandlockRequired, profiles.LandlockBestEffort:

@@ -69,6 +69,9 @@ func (r *Runtime) judge(ctx context.Context, cr *creation) (*specs.Spec, *Policy
 	}
 	cr.workspace, cr.workspaceMounts = plan.Workspace, profile.Workspaces(cr.spec, facts.Mounts)
 	policy.Profile, policy.Hash, policy.Network, policy.Notes = profile, plan.Hash(), plan.Network, append(policy.Notes, plan.Notes...)
+	if plan.Network.Mode == netns.ModeGateway {
+		policy.Ceiling = chosen.config.Network.ceiling(chosen.handler)
+	}
 	for _, f := range plan.Seccomp {
 		filter, err := bpf.Load(ctx, f, r.opts.CacheDir, r.opts.SeccompHelper)
 		if err != nil {
@@ -178,7 +181,7 @@ func (cr *creation) installRules(ns *os.File, own bool) error {
 		return err
 	}
 	if cr.policy.Network.Mode == netns.ModeGateway {
-		return holdGateway(ns, own, cr.policy.Profile, rules)
+		return cr.rt.holdGateway(ns, own, rules)
 	}
 	if own {
 		return rules.Hold(ns)

@@ -92,9 +92,10 @@ func readProfile(path string) (*profiles.Profile, error) {
 
 // choice is the profile that a container gets.
 type choice struct {
-	profile *profiles.Profile
-	config  *HostConfig
-	notes   []profiles.Note
+	// profile is in force; handler is the one before what the spec asks for.
+	profile, handler *profiles.Profile
+	config           *HostConfig
+	notes            []profiles.Note
 	// warn says that the profile is not enforced: the caller of the runtime chose it by a handler that only warns, and the
 	// container asks for nothing itself. Who asks for a policy gets it.
 	warn bool
@@ -114,7 +115,7 @@ func (r *Runtime) choose(spec *specs.Spec) (*choice, error) {
 		}
 	}
 	requests := profileRequests(spec)
-	out := &choice{config: config, warn: r.opts.Profile != nil && r.opts.Enforcement == EnforceWarn && len(requests) == 0}
+	out := &choice{handler: p, config: config, warn: r.opts.Profile != nil && r.opts.Enforcement == EnforceWarn && len(requests) == 0}
 	for _, ask := range requests {
 		var more []profiles.Note
 		if ask.Key == profileKey {
@@ -127,7 +128,7 @@ func (r *Runtime) choose(spec *specs.Spec) (*choice, error) {
 		}
 		out.notes = append(out.notes, more...)
 	}
-	out.profile = p
+	out.profile = config.Network.complete(p)
 	return out, nil
 }
 

@@ -3,6 +3,7 @@ package container
 import (
 	"encoding/json"
 	"errors"
+	"net/netip"
 	"os"
 	"path/filepath"
 	"strings"
@@ -10,6 +11,7 @@ import (
 
 	specs "github.com/opencontainers/runtime-spec/specs-go"
 
+	"github.com/agentsafe/agentsafe/netns/egress"
 	"github.com/agentsafe/agentsafe/profiles"
 )
 
@@ -98,12 +100,89 @@ func TestChoose_Tightens(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	p, notes := chosen.profile, chosen.notes
-	if p.Limits.MemoryBytes != 1<<30 || p.Network.Mode != profiles.NetworkNone || len(p.Capabilities) != 0 {
+	if p := chosen.profile; p.Limits.MemoryBytes != 1<<30 || p.Network.Mode != profiles.NetworkNone || len(p.Capabilities) != 0 {
 		t.Errorf("%+v", p)
 	}
-	if len(notes) != 4 {
-		t.Error(notes)
+	if len(chosen.notes) != 4 {
+		t.Error(chosen.notes)
+	}
+}
+
+// Whose network a gateway may use is the profile's word, and the host's where the profile has none.
+func TestChoose_DialFrom(t *testing.T) {
+	for _, c := range []struct{ host, profile, want string }{
+		{"", "", ""}, {"", "host", "host"}, {"host", "", "host"}, {"host", "container", "container"}, {"container", "host", "host"}, {"container", "", "container"},
+	} {
+		p, err := profiles.Builtin("build")
+		if err != nil {
+			t.Fatal(err)
+		}
+		p.Network.DialFrom = c.profile
+		r := &Runtime{opts: Options{ConfigDir: configDir(t, &HostConfig{Network: HostNetwork{DialFrom: c.host}}), Profile: p}}
+		// What is tightened on the way keeps the profile's word.
+		chosen, err := r.choose(&specs.Spec{Annotations: map[string]string{"agentsafe.dev/memory": "1GiB"}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := chosen.profile.Network.DialFrom; got != c.want {
+			t.Errorf("%+v: %q", c, got)
+		}
+	}
+	r := &Runtime{opts: Options{ConfigDir: configDir(t, &HostConfig{Network: HostNetwork{DialFrom: "host"}})}}
+	if chosen, err := r.choose(&specs.Spec{}); err != nil || chosen.profile.Network.DialFrom != "" {
+		t.Errorf("a profile without a gateway: %+v, %v", chosen.profile.Network, err)
+	}
+}
+
+// What may be allowed while a container runs is never more than what its handler grants and the host's list.
+func TestCeiling(t *testing.T) {
+	engine, err := profiles.Builtin(profiles.NameAgent)
+	if err != nil {
+		t.Fatal(err)
+	}
+	engine.Network.AllowPrivate = []netip.Prefix{netip.MustParsePrefix("10.96.0.0/12"), netip.MustParsePrefix("fd00:1::/32")}
+	gateway := &profiles.Profile{Network: profiles.Network{
+		Mode: profiles.NetworkGateway, Allow: []string{"*.example.com:443"}, Deny: []string{"bad.example.com:1-65535"}, RuleSets: []string{"pypi"},
+	}}
+	none := &profiles.Profile{Network: profiles.Network{Mode: profiles.NetworkNone}}
+	for _, c := range []struct {
+		name    string
+		handler *profiles.Profile
+		host    HostNetwork
+		rules   map[string]bool
+	}{
+		{"engine", engine, HostNetwork{}, map[string]bool{
+			"example.com": true, "tcp://example.com:25": true, "*:443": true, "10.96.1.0/24:443": true, "[fd00:1::/48]:443": true,
+			"10.0.0.0/8:443": false, "169.254.169.254:80": false, "192.168.0.0/16:443": false,
+		}},
+		{"gateway", gateway, HostNetwork{}, map[string]bool{
+			"a.example.com": true, "bad.example.com": false, "example.com": false, "a.example.com:80": false, "x.pypi.org": true, "10.0.0.0/8:443": false, "*:443": false,
+		}},
+		{"gateway and the host's list", gateway, HostNetwork{AllowWhileRunning: []string{"http://other.test", "10.1.0.0/16:443"}}, map[string]bool{
+			"http://other.test": true, "other.test:443": false, "10.1.2.0/24:443": true, "10.2.0.0/16:443": false,
+		}},
+		{"none", none, HostNetwork{}, map[string]bool{"example.com": false}},
+	} {
+		ceiling := c.host.ceiling(c.handler)
+		if ceiling == nil {
+			t.Fatalf("%s: no bound", c.name)
+		}
+		p, err := egress.Compile(*ceiling)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for text, want := range c.rules {
+			rule, err := egress.ParseRule(text)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if got := p.Covers(rule); got != want {
+				t.Errorf("%s: %s may be allowed: %v, want %v", c.name, text, got, want)
+			}
+		}
+	}
+	if (&HostNetwork{}).ceiling(&profiles.Profile{Unrestricted: true}) != nil {
+		t.Error("the profile none has a bound")
 	}
 }
 

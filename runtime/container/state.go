@@ -11,6 +11,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/agentsafe/agentsafe/netns"
+	"github.com/agentsafe/agentsafe/netns/egress"
 	"github.com/agentsafe/agentsafe/profiles"
 	"github.com/agentsafe/agentsafe/runtime/cgroup"
 	"github.com/agentsafe/agentsafe/runtime/initproc"
@@ -111,7 +112,9 @@ type Policy struct {
 	Flags    uint64             `json:"seccompFlags,omitempty"`
 	Landlock *initproc.Landlock `json:"landlock,omitempty"`
 	Network  netns.Policy       `json:"network"`
-	Notes    []profiles.Note    `json:"notes,omitempty"`
+	// Ceiling bounds what `agentsafectl network allow` may add, with the mode gateway; nil is no bound.
+	Ceiling *egress.Config  `json:"ceiling,omitempty"`
+	Notes   []profiles.Note `json:"notes,omitempty"`
 	// Warn is the profile that is not enforced, but warned of; nil if Profile is what was chosen.
 	Warn *profiles.Profile `json:"warn,omitempty"`
 }

@@ -18,7 +18,7 @@ func (s *Supervisor) keepGateway() {
 	for {
 		pidfd, pid, err := s.c.Gateway()
 		if errors.Is(err, container.ErrNotRunning) && len(restarts) == 0 {
-			return // another container of the pod has it
+			return
 		}
 		if err == nil {
 			ended := waitExit(s.ctx, pidfd, pid, 0)
