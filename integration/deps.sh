@@ -11,6 +11,7 @@ packages=(
   strace qemu-user-static                                            # faults injected, arm64 emulated
   procps python3 python3-pip gdb curl                                  # what tasks of the tests use
   chromium fonts-liberation fonts-dejavu-core                         # reports are looked at
+  wget bind9-dnsutils netcat-openbsd openssh-client openssh-server     # clients of the network, and a server
 )
 [ "${1:-}" != long ] || packages+=(qemu-system-x86 e2fsprogs)          # a virtual machine of its own
 

@@ -109,6 +109,7 @@ func (b *Box) StartDocker() (*Docker, error) {
 		"runtimes": map[string]any{
 			"agentsafe":      map[string]any{"path": runtime},
 			"agentsafe-none": map[string]any{"path": runtime, "runtimeArgs": []string{"--profile", "none"}},
+			"agentsafe-build": map[string]any{"path": runtime, "runtimeArgs": []string{"--profile", "build"}},
 		},
 		"storage-driver":   "overlay2",
 		"cgroup-parent":    b.CgroupParent(),

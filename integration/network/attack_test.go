@@ -32,6 +32,16 @@ type came struct {
 // try makes all attempts in one container and returns what came of each, and what the gateway says was refused.
 func try(t *testing.T, network string, list []attempt) ([]came, []refusal) {
 	t.Helper()
+	return tryIn(t, func(folder, script string) harness.Result {
+		return box.Run(t, harness.Cmd{Args: []string{
+			ctl(t), "run", "--quiet", "--profile", profileFile(t, network), "--workspace", folder, "--", "sh", "-c", script,
+		}})
+	}, list)
+}
+
+// tryIn does that in a container that run starts, whose script finds the files of the folder in its working directory.
+func tryIn(t *testing.T, run func(folder, script string) harness.Result, list []attempt) ([]came, []refusal) {
+	t.Helper()
 	script, err := os.ReadFile("testdata/attempts.py")
 	if err != nil {
 		t.Fatal(err)
@@ -50,10 +60,7 @@ func try(t *testing.T, network string, list []attempt) ([]came, []refusal) {
 			t.Fatal(err)
 		}
 	}
-	r := box.Run(t, harness.Cmd{Args: []string{
-		ctl(t), "run", "--quiet", "--profile", profileFile(t, network), "--workspace", folder, "--",
-		"sh", "-c", "python3 attempts.py <attempts && curl -sS http://gateway.agentsafe.internal/",
-	}})
+	r := run(folder, "python3 attempts.py <attempts && curl -sS http://gateway.agentsafe.internal/")
 	out := strings.Split(strings.TrimSpace(r.Stdout), "\n")
 	if r.Exit != 0 || len(out) != len(list)+1 {
 		t.Fatalf("%d lines for %d attempts\n%v", len(out), len(list), r)

@@ -14,7 +14,7 @@ import (
 // up starts a container that sleeps under a profile, and returns how to run something in it and how to ask its gateway.
 func up(t *testing.T, network string) (sh func(script string) harness.Result, ask func(args ...string) harness.Result, dir string) {
 	t.Helper()
-	administer(t, profileFile(t, network))
+	administer(t, profileFile(t, network), "[network]", `allowWhileRunning = ["*.test:80,443"]`)
 	_, peer := harness.Peers(t)
 	d := box.Bare(t, peer)
 	b := d.Up(t, nil)
@@ -42,6 +42,11 @@ func TestChangeWhileRunning(t *testing.T) {
 	}
 	if r := ask("allow", "http://10.0.0.1.x:0"); r.Exit == 0 {
 		t.Errorf("a rule that is none: %v", r)
+	}
+	for _, beyond := range []string{"tcp://other.test:22", "www.example.com:80", "*:443", "10.0.0.0/8:80"} {
+		if r := ask("allow", beyond); r.Exit == 0 || !strings.Contains(r.Stderr, "allowWhileRunning") {
+			t.Errorf("%s is beyond what the host permits: %v", beyond, r)
+		}
 	}
 	r := ask("show")
 	for _, want := range []string{`http://other.test +allowed while running`, `example.com:80 +denied while running`, `git.test +5432 +tcp`, `example.com +80 +denied`} {

@@ -13,10 +13,19 @@ import (
 const image = "busybox:test"
 
 // administer makes the profile in file the default of this host, as its administrator would.
-func administer(t *testing.T, file string) {
+func administer(t *testing.T, file string, more ...string) {
 	t.Helper()
 	box.MustRun(t, ctl(t), "profile", "install", file)
-	if err := os.WriteFile("/etc/agentsafe/config.toml", []byte("default = \"net\"\n"), 0o644); err != nil {
+	configure(t, append([]string{`default = "net"`}, more...)...)
+}
+
+// configure writes the host's configuration and applies it.
+func configure(t *testing.T, lines ...string) {
+	t.Helper()
+	if err := os.MkdirAll("/etc/agentsafe", 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile("/etc/agentsafe/config.toml", []byte(strings.Join(lines, "\n")+"\n"), 0o644); err != nil {
 		t.Fatal(err)
 	}
 	box.MustRun(t, ctl(t), "config", "apply")
@@ -106,7 +115,7 @@ func TestAttack_HostNetworkWithoutLeave(t *testing.T) {
 	r := box.Run(t, harness.Cmd{Args: []string{
 		ctl(t), "run", "--profile", profileFile(t, "  mode: gateway\n  dialFrom: container\n  allow: [example.com]\n"), "--workspace", box.TempDir(t), "--", "true",
 	}})
-	if r.Exit == 0 || !strings.Contains(r.Stderr, "dialFrom: host") {
+	if r.Exit == 0 || !strings.Contains(r.Stderr, "network: {dialFrom: host}` in the profile in place of container") {
 		t.Errorf("%v", r)
 	}
 }

@@ -10,7 +10,7 @@ import (
 
 // packages serves an index in the simple format that pip reads, with one package.
 func (w *world) packages(r *http.Request) http.HandlerFunc {
-	if !strings.HasPrefix(r.Host, "packages.test") {
+	if !strings.HasPrefix(r.Host, "packages.") {
 		return nil
 	}
 	const wheel = "greeting-1.0-py3-none-any.whl"

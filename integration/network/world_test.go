@@ -236,6 +236,13 @@ func (w *world) web(rw http.ResponseWriter, r *http.Request) {
 	fmt.Fprintf(rw, "world: %s %s\n", r.Host, r.URL.Path)
 }
 
+// name lets the name server know of a name.
+func (w *world) name(name string, addrs ...string) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.zone[name] = addrs
+}
+
 func (w *world) requests() []string {
 	w.mu.Lock()
 	defer w.mu.Unlock()
