@@ -223,6 +223,16 @@ func TestHostKeys(t *testing.T) {
 	if d := both.Connect("any.test", 22, SSH); !d.Allowed || !slices.Equal(d.HostKeys, []string{one}) {
 		t.Errorf("of both: %+v", d)
 	}
+	for pair, want := range map[[2]string]string{
+		{"ssh://git.test " + two + "," + one, "ssh://*.test " + two}: "ssh://git.test:22 " + two, {"tcp://git.test:22", "ssh://git.test " + one}: "ssh://git.test:22 " + one,
+		{"ssh://git.test " + one, "ssh://git.test " + two}: "",
+	} {
+		a, err := ParseRule(pair[0])
+		b, berr := ParseRule(pair[1])
+		if r, _ := a.Meet(b); err != nil || berr != nil || r.String() != want {
+			t.Errorf("%v meet at %q, want %q", pair, r, want)
+		}
+	}
 	for text, want := range map[string]bool{"ssh://git.test": false, "ssh://git.test " + one: true, "ssh://any.test " + two: true} {
 		r, err := ParseRule(text)
 		if err != nil || p.Covers(r) != want {

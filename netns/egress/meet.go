@@ -13,6 +13,9 @@ func (a Rule) Canonical() Rule {
 	}
 	a.ports, a.methods = mergePorts(a.ports), slices.Sorted(slices.Values(a.methods))
 	a.methods = slices.Compact(a.methods)
+	if a.hostKeys != nil {
+		a.hostKeys = slices.Compact(slices.Sorted(slices.Values(a.hostKeys)))
+	}
 	a.text = a.spell()
 	return a
 }
@@ -44,6 +47,9 @@ func (a Rule) Meet(b Rule) (Rule, bool) {
 		if len(out.methods) == 0 {
 			return Rule{}, false
 		}
+	}
+	if out.hostKeys = commonKeys(a.hostKeys, b.hostKeys); out.hostKeys != nil && len(out.hostKeys) == 0 {
+		return Rule{}, false
 	}
 	switch {
 	case a.path == "" || b.path != "" && belowPath(b.path, a.path):
@@ -119,6 +125,9 @@ func (a *Rule) spell() string {
 		}
 	}
 	b.WriteString(a.path)
+	if len(a.hostKeys) > 0 {
+		b.WriteString(" " + strings.Join(a.hostKeys, ","))
+	}
 	return b.String()
 }
 
