@@ -168,6 +168,7 @@ func (j *jsonWriter) beside(plan *Plan) {
 		j.signed("wallClock", int64(l.WallClock))
 		j.signed("cpuTime", int64(l.CPUTime))
 		j.signed("outputBytes", l.OutputBytes)
+		j.some("onOutput", l.OnOutput)
 		j.signed("openFiles", l.OpenFiles)
 		j.signed("egressBytes", l.EgressBytes)
 		j.signed("layerBytes", l.LayerBytes)

@@ -122,6 +122,7 @@ func dimensions() []dimension {
 		ordered("evidence.mode", []string{"on", ""}, "", func(p *Profile) *string { return &p.Evidence.Mode }),
 		onFull(),
 		ordered("evidence.denials", []string{DenialsKernel, ""}, "", func(p *Profile) *string { return &p.Evidence.Denials }),
+		onOutput(),
 		ordered("exec.transaction", []string{"auto", ""}, "", func(p *Profile) *string { return &p.Exec.Transaction }),
 		commit(),
 	}, workspaceDimensions(), networkDimensions(), limitDimensions())
@@ -228,6 +229,25 @@ func onFull() dimension {
 		name:   "evidence.onFull",
 		within: func(a, b *Profile) bool { return rank(a) <= rank(b) },
 		meet:   func(a, b, out *Profile) { out.Evidence.OnFull = []string{"stop", "gap", ""}[min(rank(a), rank(b))] },
+	}
+}
+
+func onOutput() dimension {
+	rank := func(p *Profile) int {
+		switch {
+		case p.Limits.OutputBytes == 0:
+			return 2
+		case p.Limits.OnOutput == OutputDiscard:
+			return 1
+		}
+		return 0
+	}
+	return dimension{
+		name:   "limits.onOutput",
+		within: func(a, b *Profile) bool { return rank(a) <= rank(b) },
+		meet: func(a, b, out *Profile) {
+			out.Limits.OnOutput = []string{OutputStop, OutputDiscard, ""}[min(rank(a), rank(b))]
+		},
 	}
 }
 

@@ -50,6 +50,9 @@ func randomProfile(r *rand.Rand) *Profile {
 		Trust:    Trust{UntrustedInput: r.Intn(2) == 0, Secrets: r.Intn(2) == 0, ExternalWrite: r.Intn(2) == 0, Waive: some(r, "env:A", "env:B")},
 		Landlock: one(r, "", LandlockRequired, LandlockBestEffort, LandlockOff),
 	}
+	if p.Limits.OutputBytes > 0 {
+		p.Limits.OnOutput = one(r, "", OutputStop, OutputDiscard)
+	}
 	p.Filesystem.Workspace.Mode = one(r, "", WorkspaceDirect, WorkspaceOverlay, WorkspaceReadonly)
 	if p.Filesystem.Workspace.mode() != WorkspaceDirect {
 		w := &p.Filesystem.Workspace
@@ -201,6 +204,9 @@ func TestLessOrEqual_EveryField(t *testing.T) {
 			field.SetString(DenialsKernel)
 		case "Evidence.OnFull":
 			field.SetString("gap")
+		case "Limits.OnOutput":
+			a.Limits.OutputBytes, b.Limits.OutputBytes = 1, 1
+			field.SetString(OutputDiscard)
 		case "Landlock":
 			field.SetString(string(LandlockOff))
 		}

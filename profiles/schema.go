@@ -104,6 +104,8 @@ type Limits struct {
 	CPUTime   Duration `json:"cpuTime,omitempty"`
 	// OutputBytes is what the task may write to its standard streams.
 	OutputBytes int64 `json:"outputBytes,omitempty"`
+	// OnOutput says what happens to a task that writes more: "stop" (also "") is EPIPE, "discard" lets it go on.
+	OnOutput string `json:"onOutput,omitempty"`
 	// OpenFiles is RLIMIT_NOFILE.
 	OpenFiles int64 `json:"openFiles,omitempty"`
 	// EgressBytes is what the gateway relays outwards.
@@ -111,6 +113,12 @@ type Limits struct {
 	LayerBytes  int64 `json:"layerBytes,omitempty"`
 	LayerInodes int64 `json:"layerInodes,omitempty"`
 }
+
+// What becomes of a task that has written more than it may.
+const (
+	OutputStop    = "stop"
+	OutputDiscard = "discard"
+)
 
 // Duration is a time span, nanoseconds in JSON.
 type Duration = time.Duration

@@ -12,9 +12,7 @@ type unenforcedField struct {
 // unenforced lists them. A profile must not promise what nothing enforces, so [Profile.Validate] refuses a profile that
 // sets one. Whoever brings the enforcement removes the line.
 func unenforced() []unenforcedField {
-	return []unenforcedField{
-		{"limits.outputBytes", func(p *Profile) bool { return p.Limits.OutputBytes != 0 }},
-	}
+	return nil // everything that the schema has is enforced
 }
 
 func (p *Profile) validateEnforced() error {

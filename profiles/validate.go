@@ -261,7 +261,10 @@ func (p *Profile) validateLimits() error {
 			return fmt.Errorf("limits.%s: is negative", n.field)
 		}
 	}
-	return nil
+	if l.OnOutput != "" && l.OutputBytes == 0 {
+		return errors.New("limits.onOutput: means nothing without limits.outputBytes")
+	}
+	return oneOf("limits.onOutput", l.OnOutput, OutputStop, OutputDiscard)
 }
 
 func (p *Profile) validateExec() error {

@@ -35,6 +35,8 @@ func policies() map[string]string {
 		"few":   "limits: {memory: 48MiB, pids: 24, openFiles: 64, wallClock: 1m}",
 		"execs": "exec: {wallClock: 1s}",
 		"ev":    `evidence: {mode: "on"}`,
+		"words": "limits: {outputBytes: 4KiB}\nevidence: {mode: \"on\"}",
+		"drop":  `limits: {outputBytes: 4KiB, onOutput: discard}`,
 		"gaps":  `evidence: {mode: "on", onFull: gap}`,
 	}
 }

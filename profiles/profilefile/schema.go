@@ -133,6 +133,7 @@ func limits(l *profiles.Limits) section {
 		"wallClock":   scalar(&l.WallClock, profiles.ParseDuration),
 		"cpuTime":     scalar(&l.CPUTime, profiles.ParseDuration),
 		"outputBytes": scalar(&l.OutputBytes, profiles.ParseBytes),
+		"onOutput":    text(&l.OnOutput).oneOf(profiles.OutputStop, profiles.OutputDiscard),
 		"openFiles":   scalar(&l.OpenFiles, positive).is("integer"),
 		"egressBytes": scalar(&l.EgressBytes, profiles.ParseBytes),
 		"layerBytes":  scalar(&l.LayerBytes, profiles.ParseBytes),

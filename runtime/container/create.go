@@ -72,6 +72,9 @@ type creation struct {
 	told   *inForce // what the task can read about its policy; nil for nothing
 	// monitor is the program that will supervise the container; nil if none needs to.
 	monitor *monitor
+	// outputs are the first process's streams, if they are counted; ends are the process's own ends of them.
+	outputs []Output
+	ends    []*os.File
 
 	// workspace is the profile's word on the mounts that the task works on, which workspaceMounts lists; layers are
 	// locked until the first process is known, and nil without overlays.
@@ -130,9 +133,9 @@ func (cr *creation) closeAll() {
 	if cr.bundle != nil {
 		cr.bundle.Close()
 	}
-	for _, f := range cr.opened {
-		f.Close()
-	}
+	closeFiles(cr.opened)
+	closeFiles(cr.ends)
+	closeOutputs(cr.outputs)
 }
 
 // load reads the spec and opens everything of the host that it names.

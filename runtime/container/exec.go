@@ -199,13 +199,19 @@ func (c *Container) execute(ctx context.Context, o *ExecOptions) (*Process, erro
 			return nil, err
 		}
 	}
-	if p.child, err = c.spawnExec(o, process, pidfd, tx); err == nil {
+	counted, outs, ends, err := c.interposeExec(o, process, d)
+	defer closeFiles(ends)
+	defer closeOutputs(outs)
+	if err == nil {
+		p.child, err = c.spawnExec(counted, process, pidfd, tx)
+	}
+	if err == nil {
 		err = explainExec(c.admit(p, process, o.Cgroups), process.Args)
 		if err == nil {
 			err = tx.started(p)
 		}
 		if err == nil {
-			err = c.superviseExec(p, o)
+			err = c.superviseExec(p, o, outs)
 		}
 		if err == nil {
 			err = writePidFile(o.PidFile, p.child.PID)

@@ -173,6 +173,17 @@ func (m *monitorClient) Exited(pid, status int) bool {
 	return reply.TimedOut
 }
 
+// Pump implements Supervisor.
+func (m *monitorClient) Pump(pid int, outs []Output) error {
+	r := &wire.Request{Op: wire.OpPump, Pump: &wire.Pump{PID: pid}}
+	var files []*os.File
+	for i := range outs {
+		r.Pump.Names = append(r.Pump.Names, outs[i].Name)
+		files = append(files, outs[i].From, outs[i].To)
+	}
+	return wire.Call(m.conn, callTimeout, r, files...)
+}
+
 // Close implements Supervisor. It returns when the monitor has ended.
 func (m *monitorClient) Close(ctx context.Context) error {
 	pidfd, err := m.c.monitorPidFD()

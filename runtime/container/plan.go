@@ -73,7 +73,18 @@ func (cr *creation) planInit() (*initproc.Create, *initproc.Donation, error) {
 }
 
 func (cr *creation) donateStdio(don *initproc.Donation) error {
-	for _, f := range []*os.File{cr.o.Stdin, cr.o.Stdout, cr.o.Stderr} {
+	stdout, stderr := cr.o.Stdout, cr.o.Stderr
+	var uids, gids []specs.LinuxIDMapping
+	if cr.spec.Linux != nil {
+		uids, gids = cr.spec.Linux.UIDMappings, cr.spec.Linux.GIDMappings
+	}
+	user := &cr.spec.Process.User
+	var err error
+	cr.outputs, cr.ends, err = interpose(cr.policy.Profile, cr.spec.Process.Terminal, hostID(user.UID, uids), hostID(user.GID, gids), &stdout, &stderr)
+	if err != nil {
+		return err
+	}
+	for _, f := range []*os.File{cr.o.Stdin, stdout, stderr} {
 		if f == nil {
 			null, err := os.OpenFile(os.DevNull, os.O_RDWR|unix.O_CLOEXEC, 0)
 			if err != nil {

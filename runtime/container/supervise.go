@@ -25,6 +25,9 @@ type Supervisor interface {
 	// Exited is called by the parent of a process (an exec, or the first one) that has ended, before anybody else
 	// learns of it. status is 128+n for signal n. timedOut says that the process's own time limit has ended it.
 	Exited(pid, status int) (timedOut bool)
+	// Pump moves the streams of a process (0 is the first one) to where its engine wants them, within the profile's
+	// limit. The files are the caller's.
+	Pump(pid int, outs []Output) error
 	// Close is called when every process of the container has ended and its state is about to go.
 	Close(ctx context.Context) error
 }
@@ -40,6 +43,8 @@ type End struct {
 	// processes refused.
 	OOMKills    uint64 `json:"oomKills,omitempty"`
 	PIDsRefused uint64 `json:"pidsRefused,omitempty"`
+	// OutputsCut counts the streams that were ended because a process wrote more than it may.
+	OutputsCut uint64 `json:"outputsCut,omitempty"`
 }
 
 // EndReason names a limit.
@@ -123,6 +128,7 @@ func (c *Container) CPUTime() (time.Duration, error) {
 // asked for every container, so it looks at fields only.
 func needsSupervisor(p *profiles.Profile) bool {
 	return !p.Unrestricted && (p.Limits.WallClock > 0 || p.Limits.CPUTime > 0 || p.Exec.WallClock > 0 || transacts(p) ||
+		countsOutput(p) ||
 		p.Evidence.Mode == "on" || p.Evidence.Denials != "" || p.Network.Mode == profiles.NetworkGateway)
 }
 
@@ -177,7 +183,7 @@ func (cr *creation) supervise(context.Context) error {
 			// It finds no process if init has failed meanwhile: why, is what init has reported.
 			return explainExec(cr.explain(err), cr.spec.Process.Args)
 		}
-		return nil
+		return cr.pumpInit()
 	}
 	s, err := cr.o.Supervise(c)
 	if err != nil {
@@ -185,7 +191,7 @@ func (cr *creation) supervise(context.Context) error {
 	}
 	c.supervisor = s
 	cr.undo.push(func() { s.Close(context.Background()) }) //nolint:errcheck // the first error is the one to report
-	return nil
+	return cr.pumpInit()
 }
 
 // Supervisor returns who owns the container while it lives, nil if nobody needs to. The error says that the one in
@@ -263,7 +269,7 @@ func (p *Process) SignalAll(sig unix.Signal) error {
 }
 
 // superviseExec reports a process that has joined.
-func (c *Container) superviseExec(p *Process, o *ExecOptions) error {
+func (c *Container) superviseExec(p *Process, o *ExecOptions, outs []Output) error {
 	s, err := c.Supervisor()
 	if err != nil || s == nil {
 		return err
@@ -281,6 +287,11 @@ func (c *Container) superviseExec(p *Process, o *ExecOptions) error {
 	}
 	if err := s.Exec(e, p.PidFD()); err != nil {
 		return err
+	}
+	if len(outs) > 0 {
+		if err := s.Pump(e.PID, outs); err != nil {
+			return err
+		}
 	}
 	p.exited = s.Exited
 	return nil

@@ -25,6 +25,7 @@ type running struct {
 	timer    *time.Timer
 	timedOut bool
 	done     chan struct{} // closed when the end has been told
+	streams  *streams      // nil if they are not counted
 }
 
 // Exec implements container.Supervisor: a process has joined.
@@ -125,6 +126,7 @@ func (s *Supervisor) watchExec(r *running) {
 	if r.timer != nil {
 		r.timer.Stop()
 	}
+	r.streams.drain(s.ctx)
 	s.mu.Lock()
 	exit := ExecExit{Exec: r.Exec, Status: status, Started: r.started, Ended: time.Now(), TimedOut: r.timedOut}
 	callbacks := s.onExec

@@ -72,6 +72,12 @@ func (s *Supervisor) handle(r *wire.Request, reply *wire.Reply, files []*os.File
 	case r.Op == wire.OpExited && r.Exited != nil:
 		reply.TimedOut = s.Exited(r.Exited.PID, r.Exited.Status)
 		return nil
+	case r.Op == wire.OpPump && r.Pump != nil && len(files) == 2*len(r.Pump.Names):
+		var outs []container.Output
+		for i, name := range r.Pump.Names {
+			outs = append(outs, container.Output{Name: name, From: files[2*i], To: files[2*i+1]})
+		}
+		return s.Pump(r.Pump.PID, outs)
 	case r.Op == wire.OpRecord && r.Record != nil:
 		return s.requested(r.Record)
 	case r.Op == wire.OpClose:

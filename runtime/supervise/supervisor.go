@@ -90,6 +90,9 @@ type Supervisor struct {
 	parent parentReport // of the first process
 	timers []*time.Timer
 
+	streams *streams // of the first process; nil if they are not counted
+	cut     uint64   // streams that were ended
+
 	evidence  *evidence    // nil without
 	denials   *denialWatch // likewise
 	execCount int
@@ -319,6 +322,7 @@ func (s *Supervisor) watchInit() {
 	if !waitExit(s.ctx, s.init, s.c.State().InitPID, 0) {
 		return
 	}
+	s.firstStreams().drain(s.ctx)
 	s.settled.Do(s.settle)
 	s.recordExit(s.initStatus())
 }
@@ -371,13 +375,13 @@ func (s *Supervisor) noteCounters() {
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if oom == 0 && refused == 0 && s.end == nil {
+	if oom == 0 && refused == 0 && s.cut == 0 && s.end == nil {
 		return
 	}
 	if s.end == nil {
 		s.end = &container.End{At: time.Now().UTC()}
 	}
-	s.end.OOMKills, s.end.PIDsRefused = oom, refused
+	s.end.OOMKills, s.end.PIDsRefused, s.end.OutputsCut = oom, refused, s.cut
 	if s.end.Reason == "" && oom > 0 {
 		s.end.Reason = container.EndOOM
 		s.end.Message = fmt.Sprintf("ran out of memory: the kernel has ended %d of its processes", oom)

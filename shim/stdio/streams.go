@@ -12,6 +12,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/agentsafe/agentsafe/runtime/pump"
 )
 
 // Addresses say where the streams of a process go, as a task request has them: "" is nothing, a path is a FIFO (or a
@@ -215,7 +217,7 @@ func (s *Streams) copyOut(src *os.File, to string, own bool) {
 			}
 			return
 		}
-		err = stream(dst, src, func(n int) { s.moved.Add(int64(n)) })
+		err = pump.Stream(dst, src, func(n int) { s.moved.Add(int64(n)) })
 		dst.Close()
 		s.complain("copy output to "+to, err)
 	}()
@@ -282,7 +284,7 @@ func (s *Streams) copyIn(dst *os.File) {
 	go func() {
 		defer dst.Close()
 		defer reader.Close()
-		if err := stream(dst, reader, func(int) {}); !errors.Is(err, unix.EPIPE) {
+		if err := pump.Stream(dst, reader, func(int) {}); !errors.Is(err, unix.EPIPE) {
 			s.complain("copy input", err)
 		}
 	}()

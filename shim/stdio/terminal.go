@@ -6,6 +6,8 @@ import (
 	"os"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/agentsafe/agentsafe/runtime/pump"
 )
 
 // ErrNoTerminal says that a process has no terminal, or has it no more.
@@ -70,7 +72,7 @@ func (s *Streams) copyTerminal() {
 		go func() {
 			defer s.copies.Done()
 			defer out.Close()
-			s.complain("copy terminal to log program", copyBuffered(out, master, func(n int) { s.moved.Add(int64(n)) }))
+			s.complain("copy terminal to log program", pump.Copy(out, master, func(n int) { s.moved.Add(int64(n)) }))
 		}()
 	} else {
 		s.copyOut(master, s.at.Stdout, false)
@@ -96,7 +98,7 @@ func (s *Streams) copyTerminalIn(master *os.File) {
 	}
 	go func() {
 		defer reader.Close()
-		copyBuffered(master, reader, func(int) {}) //nolint:errcheck // the end of either side ends it
+		pump.Copy(master, reader, func(int) {}) //nolint:errcheck // the end of either side ends it
 	}()
 }
 

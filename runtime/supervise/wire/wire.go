@@ -30,6 +30,9 @@ const (
 	OpExec = "exec"
 	// OpExited comes from the parent of a process when it has ended.
 	OpExited = "exited"
+	// OpPump comes with the streams of a process that has just been started (number 0: the first one), as pairs of
+	// descriptors: a pipe, and what its content goes to.
+	OpPump = "pump"
 	// OpRecord asks for a line in the evidence.
 	OpRecord = "record"
 	// OpClose asks the supervisor to finish: every process of the container has ended.
@@ -43,6 +46,7 @@ type Request struct {
 	Exec   *Exec   `json:"exec,omitempty"`
 	Exited *Exited `json:"exited,omitempty"`
 	Record *Record `json:"record,omitempty"`
+	Pump   *Pump   `json:"pump,omitempty"`
 }
 
 // Launch tells a monitor program which container it is for. Descriptors: the listening socket, and the
@@ -77,6 +81,12 @@ type Exec struct {
 type Exited struct {
 	PID    int `json:"pid"`
 	Status int `json:"status"` // 128+n for signal n
+}
+
+// Pump names the streams of a process, one for each pair of descriptors.
+type Pump struct {
+	PID   int      `json:"pid"`
+	Names []string `json:"names"`
 }
 
 // Record is a line for the evidence: a type of package audit and its data.

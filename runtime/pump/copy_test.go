@@ -1,4 +1,4 @@
-package stdio
+package pump
 
 import (
 	"bytes"
@@ -35,7 +35,7 @@ func TestStreamBetweenPipes(t *testing.T) {
 	moved := 0
 	result := make(chan error, 1)
 	go func() {
-		err := stream(toW, fromR, func(n int) { moved += n })
+		err := Stream(toW, fromR, func(n int) { moved += n })
 		toW.Close()
 		result <- err
 	}()
@@ -62,7 +62,7 @@ func TestStreamBetweenPipes(t *testing.T) {
 func TestStreamToAFile(t *testing.T) {
 	r, w := pollable(t)
 	path := filepath.Join(t.TempDir(), "log")
-	f, err := openAppend(path, unix.O_CREAT)
+	f, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_APPEND, 0o600)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -71,7 +71,7 @@ func TestStreamToAFile(t *testing.T) {
 		w.WriteString("one\ntwo\n") //nolint:errcheck // the reader compares
 		w.Close()
 	}()
-	if err := stream(f, r, func(int) {}); err != nil {
+	if err := Stream(f, r, func(int) {}); err != nil {
 		t.Fatal(err)
 	}
 	if data, err := os.ReadFile(path); err != nil || string(data) != "one\ntwo\n" {
@@ -86,17 +86,7 @@ func TestStreamEndsWhenItsReaderGoes(t *testing.T) {
 	if _, err := fromW.WriteString("x"); err != nil {
 		t.Fatal(err)
 	}
-	if err := stream(toW, fromR, func(int) {}); err == nil {
+	if err := Stream(toW, fromR, func(int) {}); err == nil {
 		t.Error("no error")
-	}
-}
-
-func TestOnlyFIFOsAreFIFOs(t *testing.T) {
-	path := filepath.Join(t.TempDir(), "file")
-	if err := os.WriteFile(path, nil, 0o600); err != nil {
-		t.Fatal(err)
-	}
-	if _, err := openFIFO(path, unix.O_RDONLY); err == nil {
-		t.Error("a file is taken for a fifo")
 	}
 }

@@ -1,9 +1,10 @@
-package stdio
+package pump
 
 import (
 	"errors"
 	"fmt"
 	"io"
+	"math"
 	"os"
 	"sync"
 	"syscall"
@@ -22,16 +23,20 @@ var buffers = sync.Pool{New: func() any { //nolint:gochecknoglobals // a pool is
 	return &b
 }}
 
-// stream moves everything from one file to another until the end of src, and reports how much to moved. The end of a
+// Stream moves everything from one file to another until the end of src, and reports how much to moved. The end of a
 // terminal (EIO) is an end. Both files are in non-blocking mode unless dst is a regular file.
-func stream(dst, src *os.File, moved func(n int)) error {
-	for {
-		n, err := splice(dst, src)
+func Stream(dst, src *os.File, moved func(n int)) error { return first(dst, src, math.MaxInt64, moved) }
+
+// first moves at most most bytes; it returns nil at the end of src, and when they have been moved.
+func first(dst, src *os.File, most int64, moved func(n int)) error {
+	for most > 0 {
+		n, err := splice(dst, src, int(min(most, spliceBytes)))
 		switch {
 		case n > 0:
+			most -= int64(n)
 			moved(n)
 		case errors.Is(err, unix.EINVAL):
-			return copyBuffered(dst, src, moved)
+			return Copy(dst, io.LimitReader(src, most), moved)
 		case errors.Is(err, unix.EIO):
 			return nil
 		case err != nil:
@@ -40,10 +45,11 @@ func stream(dst, src *os.File, moved func(n int)) error {
 			return nil
 		}
 	}
+	return nil
 }
 
 // splice moves what src has, waiting for src to have something and for dst to take it; 0 is the end of src.
-func splice(dst, src *os.File) (int, error) {
+func splice(dst, src *os.File, most int) (int, error) {
 	from, err := src.SyscallConn()
 	if err != nil {
 		return 0, err
@@ -52,7 +58,7 @@ func splice(dst, src *os.File) (int, error) {
 	var serr error
 	full := false
 	err = from.Read(func(fd uintptr) bool {
-		n, full, serr = spliceOnce(dst, fd)
+		n, full, serr = spliceOnce(dst, fd, most)
 		// EAGAIN with room at the destination: the source is empty, so wait for it.
 		return full || !errors.Is(serr, unix.EAGAIN)
 	})
@@ -65,18 +71,18 @@ func splice(dst, src *os.File) (int, error) {
 	if err := waitWritable(dst); err != nil {
 		return 0, err
 	}
-	return splice(dst, src)
+	return splice(dst, src, most)
 }
 
 // spliceOnce tries; full says that it is the destination that keeps it from moving anything.
-func spliceOnce(dst *os.File, src uintptr) (n int64, full bool, err error) {
+func spliceOnce(dst *os.File, src uintptr, most int) (n int64, full bool, err error) {
 	to, err := dst.SyscallConn()
 	if err != nil {
 		return 0, false, err
 	}
 	cerr := to.Control(func(fd uintptr) {
 		for {
-			n, err = unix.Splice(int(src), nil, int(fd), nil, spliceBytes, unix.SPLICE_F_NONBLOCK|unix.SPLICE_F_MOVE)
+			n, err = unix.Splice(int(src), nil, int(fd), nil, most, unix.SPLICE_F_NONBLOCK|unix.SPLICE_F_MOVE)
 			if !errors.Is(err, unix.EINTR) {
 				break
 			}
@@ -108,7 +114,8 @@ func waitWritable(dst *os.File) error {
 	return to.Write(func(fd uintptr) bool { return ready(int(fd), unix.POLLOUT) })
 }
 
-func copyBuffered(dst io.Writer, src io.Reader, moved func(n int)) error {
+// Copy moves everything with a buffer. The end of a terminal (EIO) is an end.
+func Copy(dst io.Writer, src io.Reader, moved func(n int)) error {
 	buf := buffers.Get().(*[]byte) //nolint:forcetypeassert // the pool's own
 	defer buffers.Put(buf)
 	for {
