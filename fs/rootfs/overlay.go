@@ -32,7 +32,18 @@ func (o *Overlay) Open() (*os.File, error) {
 		return nil, fmt.Errorf("open overlay: %w", err)
 	}
 	defer unix.Close(fs)
-	options := append(o.lower(), [][2]string{{"redirect_dir", "off"}, {"metacopy", "off"}, {"index", "off"}, {"xino", "off"}}...)
+	redirect := "off"
+	if InUserNamespace() {
+		redirect = "nofollow" // the same and stricter: off follows where the module's parameter says so, which userxattr refuses
+	}
+	options := append(o.lower(), [][2]string{{"redirect_dir", redirect}, {"metacopy", "off"}, {"index", "off"}, {"xino", "off"}}...)
+	if InUserNamespace() {
+		// trusted.* attributes are not for this root: the overlay keeps its own as user.overlay.* (Linux 5.11,
+		// 2d2f2d7322ff "ovl: user xattr").
+		if err := unix.FsconfigSetFlag(fs, "userxattr"); err != nil {
+			return nil, fmt.Errorf("set userxattr of overlay: %w", explainOverlay(fs, err))
+		}
+	}
 	if o.Upper != nil {
 		options = append(options, [2]string{"upperdir", fdPath(o.Upper)}, [2]string{"workdir", fdPath(o.Work)})
 	}

@@ -7,6 +7,7 @@ import (
 	"io"
 	"os"
 	"runtime"
+	"slices"
 	"strconv"
 	"syscall"
 
@@ -45,6 +46,8 @@ type SpawnOptions struct {
 	// Cgroup is a cgroup v2 directory to clone into; nil leaves the child in the caller's.
 	Cgroup                   *os.File
 	UIDMappings, GIDMappings []syscall.SysProcIDMap // of a new user namespace
+	// DenySetgroups says that setgroups(2) is denied in the caller's own user namespace, so that it can't be allowed below.
+	DenySetgroups bool
 }
 
 // Child is a running init program, seen from the process that cloned it.
@@ -74,12 +77,11 @@ func Spawn(p *Program, sync *os.File, o *SpawnOptions) (*Child, error) {
 			PidFD:                      &pidfd,
 			UidMappings:                o.UIDMappings,
 			GidMappings:                o.GIDMappings,
-			GidMappingsEnableSetgroups: true,
+			GidMappingsEnableSetgroups: !o.DenySetgroups,
 		},
 	}
 	if o.CloneFlags&unix.CLONE_NEWUSER != 0 {
-		// execve drops the capabilities of whoever is not root there, so become root once the mappings are written.
-		attr.Sys.Credential = &syscall.Credential{NoSetGroups: true}
+		o.keepCapabilities(attr.Sys)
 	}
 	if o.Cgroup != nil {
 		attr.Sys.UseCgroupFD, attr.Sys.CgroupFD = true, int(o.Cgroup.Fd())
@@ -100,6 +102,23 @@ func Spawn(p *Program, sync *os.File, o *SpawnOptions) (*Child, error) {
 		c.PidFD = os.NewFile(uintptr(pidfd), "pidfd")
 	}
 	return c, nil
+}
+
+// keepCapabilities makes a child in a new user namespace keep what it may do there over execve, which drops the
+// capabilities of whoever is not root: it becomes root once the mappings are written, or, where no root is mapped, holds
+// them as ambient ones until it takes on the ids and capabilities of the container's process.
+func (o *SpawnOptions) keepCapabilities(attr *syscall.SysProcAttr) {
+	if mapsRoot(o.UIDMappings) && mapsRoot(o.GIDMappings) {
+		attr.Credential = &syscall.Credential{NoSetGroups: true}
+		return
+	}
+	for c := range unix.CAP_LAST_CAP + 1 {
+		attr.AmbientCaps = append(attr.AmbientCaps, uintptr(c)) //nolint:gosec // a small number
+	}
+}
+
+func mapsRoot(m []syscall.SysProcIDMap) bool {
+	return slices.ContainsFunc(m, func(l syscall.SysProcIDMap) bool { return l.ContainerID == 0 })
 }
 
 // inPIDNamespace runs start on a thread whose children are born into ns. The thread is not used again.
