@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 
 	"golang.org/x/sys/unix"
@@ -32,6 +33,63 @@ type Host struct {
 	// Own is the cgroup of this process and Controllers what the root of the unified hierarchy offers; v2 only.
 	Own         string
 	Controllers []string
+	// Writable are the directories of Hierarchies' own cgroups, and on v2 of the one that a cgroup without a path would
+	// come into, in which this process may make cgroups. Root may everywhere, and need not ask.
+	Writable []string
+	// rootless says that what is not Writable was taken out; on v2, withheld that this is all: see delegated.
+	rootless, withheld bool
+}
+
+// AskWritable fills in Writable, and on v2 makes Controllers those that such a directory has.
+func (h *Host) AskWritable() {
+	for _, dir := range h.parents() {
+		if unix.Faccessat(unix.AT_FDCWD, dir, unix.W_OK, unix.AT_EACCESS) == nil {
+			h.Writable = append(h.Writable, dir)
+		}
+	}
+	if len(h.Writable) > 0 && h.Unified {
+		if data, err := os.ReadFile(h.Writable[0] + "/cgroup.controllers"); err == nil {
+			h.Controllers = strings.Fields(string(data))
+		}
+	}
+}
+
+// Delegates reports whether a rootless caller may limit by a controller ("memory", "pids", "cpu") in a cgroup without a
+// path, as far as the host tells: on v2 the cgroup above may still not pass it on.
+func (h *Host) Delegates(controller string) bool {
+	d := h.delegated()
+	return d.has(controller)
+}
+
+// parents are where cgroups without a path come into: one for each hierarchy, in their order.
+func (h *Host) parents() []string {
+	if h.Unified {
+		return []string{filepath.Join(mountRoot, filepath.Dir(h.Own))}
+	}
+	var out []string
+	for _, hier := range h.Hierarchies {
+		out = append(out, filepath.Join(hier.Mount, hier.Own))
+	}
+	return out
+}
+
+// delegated returns the host as a rootless caller can use it: with the hierarchies alone that it may make cgroups in.
+func (h *Host) delegated() Host {
+	out := *h
+	out.Hierarchies, out.rootless, out.withheld = nil, true, h.Unified
+	for i, dir := range h.parents() {
+		switch {
+		case !slices.Contains(h.Writable, dir):
+		case h.Unified:
+			out.withheld = false
+		default:
+			out.Hierarchies = append(out.Hierarchies, h.Hierarchies[i])
+		}
+	}
+	if out.withheld {
+		out.Controllers = nil
+	}
+	return out
 }
 
 // readHost looks at /sys/fs/cgroup and /proc/self/cgroup. Source: cgroups(7), /proc/PID/cgroup.

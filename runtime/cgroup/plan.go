@@ -61,9 +61,13 @@ type Config struct {
 // need is a controller that a field of the configuration requires.
 type need struct{ controller, field string }
 
-// Plan compiles in to a Config. It makes no system call. Errors are *FieldError; they match ErrUnsupported if the
+// Plan compiles in to a Config; nil if nothing is delegated to a rootless caller, and nothing was asked for that needs a
+// cgroup. It makes no system call. Errors are *FieldError; they match ErrUnsupported if the
 // host lacks what a field asks for.
 func Plan(in Input) (*Config, error) {
+	if in.Rootless && !in.Systemd {
+		in.Host = in.Host.delegated()
+	}
 	cfg := &Config{State: State{Driver: DriverFS, Unified: in.Host.Unified}}
 	cfg.Cgroup = &cgroups.Cgroup{
 		Resources: &cgroups.Resources{}, Systemd: in.Systemd, Rootless: in.Rootless, OwnerUID: in.OwnerUID,
@@ -91,6 +95,9 @@ func Plan(in Input) (*Config, error) {
 	if !in.Host.Unified && !in.Rootless && !in.Host.has("devices") {
 		return nil, unsupportedField("linux.resources.devices", "controller devices is not mounted")
 	}
+	if len(cfg.Paths) == 0 && in.Rootless && !in.Systemd {
+		return nil, nil //nolint:nilnil // no cgroup is one of the answers
+	}
 	if cfg.Cgroup.CpusetCpus != "" || cfg.Cgroup.CpusetMems != "" {
 		cfg.cpusetTop = ""
 	}
@@ -109,6 +116,9 @@ func (cfg *Config) planPaths(in *Input) error {
 	// Path tells the library that the caller chose this cgroup, so that a rootless failure is an error.
 	cfg.Cgroup.Path = path
 	cfg.Paths = map[string]string{}
+	if in.Host.Unified && in.Host.withheld {
+		return nil
+	}
 	if in.Host.Unified {
 		parent := "/"
 		if !filepath.IsAbs(path) {

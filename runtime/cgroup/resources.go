@@ -42,6 +42,9 @@ func (p *resourcePlan) need(controller, field string) error {
 		if p.host.Unified {
 			what = "is not available"
 		}
+		if p.host.rootless {
+			what = "is not delegated to this user (systemd-run --user --scope -p Delegate=yes ..., or run as root)"
+		}
 		return unsupportedField(field, "controller %s %s", unifiedName(controller), what)
 	}
 	p.needs = append(p.needs, need{controller, field})

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 
+	"github.com/opencontainers/runtime-spec/specs-go"
 	"golang.org/x/sys/unix"
 )
 
@@ -15,7 +16,7 @@ const (
 
 	roleUnified  = "unified"  // run the tests on in a mount namespace where the host is pure cgroup v2
 	roleHog      = "hog"      // take 64 MiB after a line on stdin
-	roleRootless = "rootless" // create a cgroup as nobody, print the error
+	roleRootless = "rootless" // plan a cgroup as nobody, print the error
 )
 
 // playRole returns false if the tests are to run on.
@@ -49,12 +50,15 @@ func createAsNobody() int {
 		fmt.Println(err)
 		return 1
 	}
-	cfg, err := Plan(Input{ID: "x", CgroupsPath: os.Getenv(argEnv), Rootless: true, Host: host})
-	if err != nil {
-		fmt.Println(err)
+	host.AskWritable()
+	in := Input{ID: "x", CgroupsPath: os.Getenv(argEnv), Rootless: true, Host: host}
+	if cfg, err := Plan(in); cfg != nil || err != nil {
+		fmt.Printf("without limits: %v, %v\n", cfg, err)
 		return 1
 	}
-	_, err = Create(cfg)
+	limit := int64(64 << 20)
+	in.Resources = &specs.LinuxResources{Memory: &specs.LinuxMemory{Limit: &limit}}
+	_, err = Plan(in)
 	fmt.Println(err)
 	if !errors.Is(err, ErrUnsupported) {
 		return 1
