@@ -108,6 +108,9 @@ func (a *app) create(ctx context.Context, args []string) error {
 	if err != nil {
 		return err
 	}
+	if err := a.enter(id); err != nil {
+		return err
+	}
 	prefault()
 	rt, err := a.runtime()
 	if err != nil {
@@ -130,6 +133,9 @@ func (a *app) create(ctx context.Context, args []string) error {
 func (a *app) start(ctx context.Context, args []string) error {
 	id, err := parseID(newFlags("start", "ID"), args)
 	if err != nil {
+		return err
+	}
+	if err := a.enter(id); err != nil {
 		return err
 	}
 	_, c, err := a.load(id)
@@ -187,6 +193,9 @@ func (a *app) delete(ctx context.Context, args []string) error {
 	fs.BoolVar(force, "f", false, "end a running container first; clean up after a crash")
 	id, err := parseID(fs, args)
 	if err != nil {
+		return err
+	}
+	if err := a.enter(id); err != nil {
 		return err
 	}
 	rt, err := a.runtime()

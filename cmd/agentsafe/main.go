@@ -32,7 +32,8 @@ func main() {
 }
 
 func run(args []string) int {
-	// Whoever is in the container must not ptrace or read the process that sets it up (CVE-2016-9962).
+	// Whoever is in the container must not ptrace or read the process that sets it up (CVE-2016-9962). For an ordinary
+	// user that holds from the program's second start on, inside the user namespace: see package rootless.
 	if err := unix.Prctl(unix.PR_SET_DUMPABLE, 0, 0, 0, 0); err != nil {
 		fmt.Fprintln(os.Stderr, "agentsafe: set undumpable:", err)
 		return 1
@@ -96,10 +97,10 @@ func commands() []command {
 // dispatch parses the global flags and calls the command.
 func (a *app) dispatch(ctx context.Context, args []string) error {
 	fs := newFlags("agentsafe", "")
-	fs.StringVar(&a.root, "root", defaultRoot(), "directory of container `state`")
+	fs.StringVar(&a.root, "root", "", "directory of container `state` (default: /run/agentsafe, for ordinary users $XDG_RUNTIME_DIR/agentsafe)")
 	fs.StringVar(&a.logPath, "log", "", "`file` for log lines (default: standard error, errors only)")
 	fs.StringVar(&a.logFormat, "log-format", "text", "text or json")
-	fs.StringVar(&a.rootless, "rootless", "auto", "true, false or auto")
+	fs.StringVar(&a.rootless, "rootless", "auto", "true, false or auto: do without the cgroups that are not delegated")
 	fs.StringVar(&a.profile, "profile", "", "policy `name` for new containers (default: the host's configuration, else agent)")
 	fs.BoolVar(&a.debug, "debug", false, "log more")
 	fs.BoolVar(&a.systemdCgroup, "systemd-cgroup", false, "let systemd make the cgroups")
@@ -128,13 +129,6 @@ func (a *app) dispatch(ctx context.Context, args []string) error {
 		}
 	}
 	return fmt.Errorf("unknown command %q, see agentsafe --help", rest[0])
-}
-
-func defaultRoot() string {
-	if dir := os.Getenv("XDG_RUNTIME_DIR"); dir != "" && os.Geteuid() != 0 {
-		return dir + "/agentsafe"
-	}
-	return "/run/agentsafe"
 }
 
 // newFlags makes the flag set of a command; operands describes what follows the flags.

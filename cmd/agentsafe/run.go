@@ -31,6 +31,9 @@ func (a *app) runContainer(ctx context.Context, args []string) error {
 	if err != nil {
 		return err
 	}
+	if err := a.enter(id); err != nil {
+		return err
+	}
 	prefault()
 	rt, err := a.runtime()
 	if err != nil {
@@ -189,6 +192,9 @@ func (a *app) exec(ctx context.Context, args []string) error {
 	}
 	if fs.NArg() < 1 {
 		return &execError{errors.New("exec takes a container id")}
+	}
+	if err := a.enter(fs.Arg(0)); err != nil {
+		return &execError{err}
 	}
 	status, err := a.execProcess(ctx, &f, fs.Arg(0), fs.Args()[1:])
 	if err != nil {

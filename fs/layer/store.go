@@ -132,6 +132,10 @@ func openDir(path string) (*Layers, error) {
 	if err != nil {
 		return nil, fmt.Errorf("open layers: %w", err)
 	}
+	if err := checkOwner(dir); err != nil {
+		dir.Close()
+		return nil, err
+	}
 	for {
 		err := unix.Flock(int(dir.Fd()), unix.LOCK_EX)
 		if err == nil {
@@ -142,6 +146,21 @@ func openDir(path string) (*Layers, error) {
 			return nil, fmt.Errorf("lock layers: %w", err)
 		}
 	}
+}
+
+// checkOwner refuses layers that somebody else has made: what they say of the host's folders would be believed
+// (TestAttack_LayersOfAnother).
+func checkOwner(dir *os.File) error {
+	var st unix.Stat_t
+	if err := unix.Fstat(int(dir.Fd()), &st); err != nil {
+		return fmt.Errorf("stat layers: %w", err)
+	}
+	const others = 0o077
+	if int(st.Uid) != os.Geteuid() || st.Mode&others != 0 {
+		return fmt.Errorf("layers %s belong to uid %d, mode %04o: want uid %d and nobody else: %w",
+			dir.Name(), st.Uid, st.Mode&0o7777, os.Geteuid(), unix.EPERM)
+	}
+	return nil
 }
 
 // Close unlocks the layers.

@@ -23,6 +23,10 @@ func (cr *creation) expandCgroupMounts() ([]rootfs.Mount, sources, error) {
 			plan, src = append(plan, cr.plan[i]), append(src, cr.src[i])
 			continue
 		}
+		if cr.noCgroup {
+			plan, src = append(plan, emptyMount(cr.plan[i].Destination)), append(src, nil)
+			continue
+		}
 		host, err := cgroup.ReadHost()
 		if err != nil {
 			return nil, nil, err
@@ -34,6 +38,16 @@ func (cr *creation) expandCgroupMounts() ([]rootfs.Mount, sources, error) {
 		plan, src = append(plan, mounts...), append(src, opened...)
 	}
 	return plan, src, nil
+}
+
+// emptyMount stands for the cgroups of a container that has none: the caller's own, which a cgroup file system would show,
+// are nobody's business there.
+func emptyMount(destination string) rootfs.Mount {
+	return rootfs.Mount{
+		Destination: destination, Type: "tmpfs", Source: "tmpfs",
+		Attr:    rootfs.Attr{Set: unix.MOUNT_ATTR_RDONLY | unix.MOUNT_ATTR_NOSUID | unix.MOUNT_ATTR_NODEV | unix.MOUNT_ATTR_NOEXEC},
+		Options: []rootfs.Option{{Key: "mode", Value: "755"}, {Key: "size", Value: "4k"}},
+	}
 }
 
 func (cr *creation) cgroupMounts(m *rootfs.Mount, host *cgroup.Host) ([]rootfs.Mount, sources, error) {

@@ -10,7 +10,8 @@ import (
 	"github.com/agentsafe/agentsafe/runtime/cgroup"
 )
 
-var errNoCgroup = errors.New("the container has no cgroup")
+var errNoCgroup = fmt.Errorf("the container has no cgroup: an ordinary user has none without delegation "+
+	"(systemd-run --user --scope -p Delegate=yes ...): %w", cgroup.ErrUnsupported)
 
 func (c *Container) mustGroup() (*cgroup.Group, error) {
 	g, err := c.cgroupGroup()

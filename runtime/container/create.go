@@ -17,6 +17,7 @@ import (
 	"github.com/agentsafe/agentsafe/profiles"
 	"github.com/agentsafe/agentsafe/runtime/cgroup"
 	"github.com/agentsafe/agentsafe/runtime/initproc"
+	"github.com/agentsafe/agentsafe/runtime/rootless"
 )
 
 // CreateOptions describe a new container.
@@ -67,9 +68,11 @@ type creation struct {
 	src    sources
 	opened []*os.File // everything else that is closed at the end
 	group  chan groupResult
-	policy *Policy
-	sealed []string // mounts that become read-only at the end
-	told   *inForce // what the task can read about its policy; nil for nothing
+	// noCgroup says that there will be none: a rootless caller's, without delegation.
+	noCgroup bool
+	policy   *Policy
+	sealed   []string // mounts that become read-only at the end
+	told     *inForce // what the task can read about its policy; nil for nothing
 	// monitor is the program that will supervise the container; nil if none needs to.
 	monitor *monitor
 	// outputs are the first process's streams, if they are counted; ends are the process's own ends of them.
@@ -171,7 +174,10 @@ func (cr *creation) load(context.Context) error {
 	if n := cr.o.Activated; n > 0 {
 		cr.spec.Process.Env = append(cr.spec.Process.Env, ActivationEnv(n)...)
 	}
-	if cr.ns, err = openNamespaces(cr.spec); err != nil {
+	if cr.ns, err = openNamespaces(cr.spec, cr.rt.opts.SpecIDs); err == nil {
+		err = cr.needsUserNamespace()
+	}
+	if err != nil {
 		return err
 	}
 	if cr.plan, err = rootfs.PlanMounts(cr.spec.Mounts); err != nil {
@@ -242,24 +248,22 @@ func (cr *creation) resolvConf() string {
 
 // acquireCgroup plans the cgroup, writes down where it will be, and starts to make it beside the rest.
 func (cr *creation) acquireCgroup(context.Context) error {
-	host, err := cgroup.ReadHost()
-	if err != nil {
-		return fmt.Errorf("read cgroups of the host: %w", err)
-	}
-	in := cgroup.Input{
-		ID: cr.o.ID, CgroupsPath: cr.spec.Linux.CgroupsPath, Resources: cr.spec.Linux.Resources,
-		Systemd: cr.rt.opts.SystemdCgroup, Host: host,
-	}
-	cfg, err := cgroup.Plan(in)
+	cfg, err := cr.planCgroup()
 	if err != nil {
 		return err
+	}
+	cr.group = make(chan groupResult, 1)
+	if cfg == nil {
+		// Nothing is delegated, and nothing was asked for.
+		cr.noCgroup = true
+		cr.group <- groupResult{}
+		return writeState(cr.c.dir, cr.c.state)
 	}
 	// Before the first directory exists: a crash from here on leaves a state that tells where to clean.
 	cr.c.state.Cgroup = cgroupPaths(&cfg.State)
 	if err := writeState(cr.c.dir, cr.c.state); err != nil {
 		return err
 	}
-	cr.group = make(chan groupResult, 1)
 	go func() {
 		g, err := cgroup.Create(cfg)
 		cr.group <- groupResult{g, err}
@@ -304,6 +308,7 @@ func (cr *creation) spawn(context.Context) error {
 	}
 	so := &initproc.SpawnOptions{
 		Donation: don, CloneFlags: cr.ns.clone, PIDNamespace: cr.ns.pid, UIDMappings: cr.ns.uid, GIDMappings: cr.ns.gid,
+		DenySetgroups: cr.ns.own[specs.UserNamespace] && rootfs.InUserNamespace() && rootless.SetgroupsDenied(),
 	}
 	kid, err := initproc.Spawn(program, host, so)
 	if err != nil {
@@ -377,12 +382,14 @@ func (cr *creation) place() error {
 	if err != nil {
 		return err
 	}
-	if err := group.Add(cr.c.child.PID); err != nil {
-		return err
+	if group != nil {
+		if err := group.Add(cr.c.child.PID); err != nil {
+			return err
+		}
+		state := group.State()
+		cr.c.state.Cgroup = cgroupPaths(&state)
+		cr.c.detail.Cgroup = &state
 	}
-	state := group.State()
-	cr.c.state.Cgroup = cgroupPaths(&state)
-	cr.c.detail.Cgroup = &state
 	if adj := cr.spec.Process.OOMScoreAdj; adj != nil {
 		return writeOOMScore(cr.c.child.PID, *adj)
 	}

@@ -12,6 +12,7 @@ import (
 	specs "github.com/opencontainers/runtime-spec/specs-go"
 	"golang.org/x/sys/unix"
 
+	"github.com/agentsafe/agentsafe/fs/rootfs"
 	"github.com/agentsafe/agentsafe/profiles"
 	"github.com/agentsafe/agentsafe/runtime/cgroup"
 	"github.com/agentsafe/agentsafe/runtime/initproc"
@@ -324,7 +325,20 @@ func (c *Container) joinFlags() int {
 	if c.state.TimeNS {
 		flags |= unix.CLONE_NEWTIME
 	}
+	if rootfs.InUserNamespace() {
+		// Nor may root of a user namespace join the host's own, which it is in already and the container as well.
+		for _, k := range namespaceKinds {
+			if sameFile("/proc/self/ns/"+k.file, "/proc/"+strconv.Itoa(c.state.InitPID)+"/ns/"+k.file) {
+				flags &^= k.flag
+			}
+		}
+	}
 	return flags
+}
+
+func sameFile(a, b string) bool {
+	var sa, sb unix.Stat_t
+	return unix.Stat(a, &sa) == nil && unix.Stat(b, &sb) == nil && sa.Dev == sb.Dev && sa.Ino == sb.Ino
 }
 
 // admit places the child in the container's cgroup, or the sub-cgroups of it that sub names, and lets it go on up to

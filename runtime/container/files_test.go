@@ -308,7 +308,7 @@ func TestWriteFileAtIsAtomic(t *testing.T) {
 // A full disk: an error, the old content, and no draft.
 func TestWriteFileAtDiskFull(t *testing.T) {
 	mount := t.TempDir()
-	if err := unix.Mount("tmpfs", mount, "tmpfs", 0, "size=16k"); err != nil {
+	if err := unix.Mount("tmpfs", mount, "tmpfs", 0, "size=16k,mode=700"); err != nil {
 		t.Skip("probe mount tmpfs: " + err.Error())
 	}
 	defer unix.Unmount(mount, unix.MNT_DETACH) //nolint:errcheck // nothing better to do

@@ -11,6 +11,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/agentsafe/agentsafe/fs/rootfs"
 	"github.com/agentsafe/agentsafe/profiles"
 )
 
@@ -93,6 +94,9 @@ func (w *hideWalk) directory(parent *os.File, unsafeName, at string, depth int) 
 	dir, err := openDirectory(parent, unsafeName)
 	if errors.Is(err, unix.ENOTDIR) || errors.Is(err, unix.ENOENT) || errors.Is(err, unix.ELOOP) {
 		return nil // changed since it was listed
+	}
+	if errors.Is(err, unix.EACCES) && rootfs.InUserNamespace() {
+		return nil // what root of this namespace can't look into, nobody in a container below it can
 	}
 	if err != nil {
 		return fmt.Errorf("open %s: %w", at, err)

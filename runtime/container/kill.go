@@ -17,6 +17,17 @@ func (c *Container) Kill(ctx context.Context, sig unix.Signal, all bool) error {
 		// Without a pid namespace the kernel does not end the others with the first process.
 		return c.signalAll(ctx, sig)
 	}
+	if err := c.signalInit(sig); err != nil {
+		return err
+	}
+	if sig == unix.SIGKILL {
+		// A frozen process dies only once it is thawed (cgroup v1).
+		return c.thawIfFrozen()
+	}
+	return nil
+}
+
+func (c *Container) signalInit(sig unix.Signal) error {
 	pidfd, err := c.pidfd()
 	if err != nil {
 		return err
@@ -29,10 +40,6 @@ func (c *Container) Kill(ctx context.Context, sig unix.Signal, all bool) error {
 	if err != nil {
 		return fmt.Errorf("signal init of container %q: %w", c.id, err)
 	}
-	if sig == unix.SIGKILL {
-		// A frozen process dies only once it is thawed (cgroup v1).
-		return c.thawIfFrozen()
-	}
 	return nil
 }
 
@@ -42,7 +49,8 @@ func (c *Container) signalAll(ctx context.Context, sig unix.Signal) error {
 		return err
 	}
 	if g == nil {
-		return ErrNotRunning
+		// Nothing tells the others but the pid namespace, which ends with its first process.
+		return c.signalInit(sig)
 	}
 	if sig == unix.SIGKILL {
 		return g.Kill(ctx)

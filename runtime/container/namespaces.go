@@ -12,6 +12,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/agentsafe/agentsafe/runtime/initproc"
+	"github.com/agentsafe/agentsafe/runtime/rootless"
 )
 
 // namespaceKinds in the order in which they are joined: the user namespace first, for what it permits in the others,
@@ -91,7 +92,8 @@ func (n *namespaces) close() {
 }
 
 // openNamespaces opens every namespace that is joined by path, and checks its kind. The caller closes the result.
-func openNamespaces(s *specs.Spec) (*namespaces, error) {
+// ids translates what the spec maps to, nil if it needs no translation.
+func openNamespaces(s *specs.Spec, ids *IDs) (*namespaces, error) {
 	n := &namespaces{
 		own:    map[specs.LinuxNamespaceType]bool{},
 		joined: map[specs.LinuxNamespaceType]*os.File{},
@@ -106,6 +108,9 @@ func openNamespaces(s *specs.Spec) (*namespaces, error) {
 		var err error
 		if n.uid, err = idMap("linux.uidMappings", s.Linux.UIDMappings); err == nil {
 			n.gid, err = idMap("linux.gidMappings", s.Linux.GIDMappings)
+		}
+		if err == nil && ids != nil {
+			err = n.translate(ids)
 		}
 		if err != nil {
 			n.close()
@@ -171,6 +176,20 @@ func (n *namespaces) joins(d *initproc.Donation) []initproc.Join {
 		}
 	}
 	return out
+}
+
+// IDs are the maps of a user namespace.
+type IDs struct{ UID, GID rootless.Map }
+
+// translate makes of the ids of the namespace above, which the spec has, those of this one.
+func (n *namespaces) translate(ids *IDs) (err error) {
+	if n.uid, err = ids.UID.Inside(n.uid); err != nil {
+		return fmt.Errorf("linux.uidMappings: %w", err)
+	}
+	if n.gid, err = ids.GID.Inside(n.gid); err != nil {
+		return fmt.Errorf("linux.gidMappings: %w", err)
+	}
+	return nil
 }
 
 func idMap(field string, in []specs.LinuxIDMapping) ([]syscall.SysProcIDMap, error) {

@@ -117,7 +117,7 @@ func (cr *creation) donateFiles(in *initproc.Create, don *initproc.Donation) err
 		}
 		in.DevLinks = true
 		in.KcoreLink = unix.Access("/proc/kcore", unix.F_OK) == nil
-		if cr.c.state.UserNS {
+		if cr.c.state.UserNS || rootfs.InUserNamespace() {
 			if in.Devices, err = bindDevices(in.Devices, don, &cr.opened); err != nil {
 				return err
 			}

@@ -132,26 +132,29 @@ func (p *Policy) apply(process *initproc.Process) {
 	}
 	process.Seccomp, process.SeccompFlags, process.Landlock = p.Seccomp, p.Flags, p.Landlock
 	if n := p.Profile.Limits.OpenFiles; n > 0 && !p.Profile.Unrestricted {
-		process.Rlimits = lowerOpenFiles(process.Rlimits, uint64(n)) //nolint:gosec // positive
+		process.Rlimits = lowerLimit(process.Rlimits, unix.RLIMIT_NOFILE, uint64(n)) //nolint:gosec // positive
+	}
+	if p.PIDs > 0 {
+		process.Rlimits = lowerLimit(process.Rlimits, unix.RLIMIT_NPROC, p.PIDs)
 	}
 }
 
-// lowerOpenFiles returns a copy of the limits in which RLIMIT_NOFILE is at most n. What the engine has not set is
-// inherited from this process, and must not be raised.
-func lowerOpenFiles(in []initproc.Rlimit, n uint64) []initproc.Rlimit {
+// lowerLimit returns a copy of the limits in which one is at most n. What the engine has not set is inherited from this
+// process, and must not be raised.
+func lowerLimit(in []initproc.Rlimit, resource int, n uint64) []initproc.Rlimit {
 	out := slices.Clone(in)
 	for i := range out {
-		if r := &out[i]; r.Resource == unix.RLIMIT_NOFILE {
+		if r := &out[i]; r.Resource == resource {
 			r.Cur, r.Max = min(r.Cur, n), min(r.Max, n)
 			return out
 		}
 	}
 	var inherited unix.Rlimit
-	if unix.Getrlimit(unix.RLIMIT_NOFILE, &inherited) != nil {
+	if unix.Getrlimit(resource, &inherited) != nil {
 		inherited.Max = n
 	}
 	n = min(n, inherited.Max)
-	return append(out, initproc.Rlimit{Resource: unix.RLIMIT_NOFILE, Cur: n, Max: n, SpecIndex: len(in)})
+	return append(out, initproc.Rlimit{Resource: resource, Cur: n, Max: n, SpecIndex: len(in)})
 }
 
 // installNetwork puts the drop policy into the container's network namespace. It names no interface, so it holds for

@@ -24,6 +24,12 @@ type Options struct {
 	Root string
 	// SystemdCgroup lets systemd make the cgroups.
 	SystemdCgroup bool
+	// Rootless says that the caller is no root of the host's: cgroups are used where they are delegated to it, and a
+	// container goes without where they are not, unless it asks for limits.
+	Rootless bool
+	// SpecIDs are the maps of this process's user namespace if specs name ids of the namespace above, as an ordinary
+	// user's do who has entered one; nil takes them as they are.
+	SpecIDs *IDs
 	// Profile is the policy for new containers; nil is the host's default. What a spec asks for can tighten it.
 	Profile *profiles.Profile
 	// Enforcement is the host's word on Profile.
@@ -61,9 +67,13 @@ func Open(o Options) (*Runtime, error) {
 	if err := os.MkdirAll(o.Root, 0o700); err != nil { //nolint:forbidigo // our own state, not a root file system
 		return nil, fmt.Errorf("make root directory: %w", err)
 	}
-	root, err := os.OpenFile(o.Root, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
+	root, err := os.OpenFile(o.Root, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
 	if err != nil {
 		return nil, fmt.Errorf("open root directory: %w", err)
+	}
+	if err := checkRoot(root); err != nil {
+		root.Close()
+		return nil, err
 	}
 	if o.ConfigDir == "" {
 		o.ConfigDir = ConfigDir
@@ -72,6 +82,22 @@ func Open(o Options) (*Runtime, error) {
 		o.Warn = func(string) {}
 	}
 	return &Runtime{opts: o, root: root}, nil
+}
+
+// checkRoot refuses a state directory that somebody else owns or can write to: its files say which processes are
+// signalled and which directories removed, and root must not believe an ordinary user in that
+// (TestAttack_StateOfAnother).
+func checkRoot(root *os.File) error {
+	var st unix.Stat_t
+	if err := unix.Fstat(int(root.Fd()), &st); err != nil {
+		return fmt.Errorf("stat root directory: %w", err)
+	}
+	const othersWrite = 0o022
+	if int(st.Uid) != os.Geteuid() || st.Mode&othersWrite != 0 {
+		return fmt.Errorf("root directory %s belongs to uid %d, mode %04o: want a directory of uid %d that nobody else can write to: %w",
+			root.Name(), st.Uid, st.Mode&0o7777, os.Geteuid(), unix.EPERM)
+	}
+	return nil
 }
 
 // Close releases the root directory; containers are not affected.

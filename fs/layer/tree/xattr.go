@@ -7,15 +7,28 @@ import (
 	"os"
 	"slices"
 	"strings"
+	"sync"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/agentsafe/agentsafe/fs/rootfs"
 )
 
-const (
-	overlayPrefix = "trusted.overlay."
-	opaqueName    = overlayPrefix + "opaque"
-	belowName     = "trusted.agentsafe.below"
-)
+// own are the names of the attributes that are not the task's.
+type own struct{ overlay, opaque, below string }
+
+// ownNames are those of overlays that root mounts, or those of overlays in a user namespace (mount option userxattr):
+// there trusted.* can't be written. user.overlay.* does not pass through such an overlay, so that a task can't write it
+// either; user.agentsafe.below it can, and then lies about which of its files are new (see package layer).
+// Source: overlayfs.rst, "User xattr".
+//
+//nolint:gochecknoglobals // a probe, asked once
+var ownNames = sync.OnceValue(func() own {
+	if rootfs.InUserNamespace() {
+		return own{"user.overlay.", "user.overlay.opaque", "user.agentsafe.below"}
+	}
+	return own{"trusted.overlay.", "trusted.overlay.opaque", "trusted.agentsafe.below"}
+})
 
 // harmless are the attributes that an overlay without redirects writes into its upper directory for itself.
 var harmless = []string{"origin", "impure", "nlink", "uuid", "upper", "protattr"} //nolint:gochecknoglobals // a constant table
@@ -35,14 +48,15 @@ type attrs struct {
 func readAttrs(dir *os.File, name string, upper bool) (attrs, error) {
 	var a attrs
 	at := procName(dir, name)
-	names, err := listAttrs(at)
+	names := ownNames()
+	list, err := listAttrs(at)
 	if err != nil {
 		return a, fmt.Errorf("list attributes: %w", err)
 	}
-	for _, n := range names {
-		rest, own := strings.CutPrefix(n, overlayPrefix)
+	for _, n := range list {
+		rest, own := strings.CutPrefix(n, names.overlay)
 		switch {
-		case n == belowName:
+		case n == names.below:
 			a.origin = true
 		case own && !upper:
 		case own && rest == "opaque":
@@ -149,14 +163,14 @@ func (r Root) MarkBelow(unsafePath string) error {
 		return err
 	}
 	defer dir.Close()
-	if err := unix.Lsetxattr(procName(dir, name), belowName, []byte("y"), 0); err != nil {
+	if err := unix.Lsetxattr(procName(dir, name), ownNames().below, []byte("y"), 0); err != nil {
 		return fmt.Errorf("mark %q: %w", unsafePath, err)
 	}
 	return nil
 }
 
 func setOpaque(dir *os.File, name string) error {
-	if err := unix.Lsetxattr(procName(dir, name), opaqueName, []byte("y"), 0); err != nil {
+	if err := unix.Lsetxattr(procName(dir, name), ownNames().opaque, []byte("y"), 0); err != nil {
 		return fmt.Errorf("mark directory opaque: %w", err)
 	}
 	return nil
