@@ -137,7 +137,11 @@ func quietStatus(status int) error {
 // exec runs the command.
 func (f *execFlags) exec(ctx context.Context, report *execReport) (*call.Result, error) {
 	if os.Geteuid() != 0 {
-		return nil, errors.New("exec needs root, to join the container (try: sudo agentsafectl exec ...)")
+		_, full, err := findContainer(f.paths, report.ID)
+		if err == nil {
+			err = f.paths.asRoot(full)
+		}
+		return nil, err
 	}
 	maxOutput, err := parseBytes(f.maxOutput)
 	if err != nil {
@@ -172,7 +176,8 @@ func (f *execFlags) exec(ctx context.Context, report *execReport) (*call.Result,
 		}
 		r.Stdin = string(data)
 	}
-	return call.Run(ctx, c, r, process.User.UID, process.User.GID, nil)
+	uid, gid := c.OwnerOf(process.User)
+	return call.Run(ctx, c, r, uid, gid, nil)
 }
 
 // process is what to run: the container's first process but for what was asked.

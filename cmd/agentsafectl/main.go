@@ -40,10 +40,12 @@ type paths struct {
 	state string // containers, as agentsafe keeps them
 	runs  string // bundles of runs that are going on
 	data  string // caches, images, upper directories
+	// err is why an ordinary user has no default for them.
+	err error
 }
 
 func newRootCommand() *cobra.Command {
-	var p paths
+	p := defaultPaths()
 	c := &cobra.Command{
 		Use:           "agentsafectl",
 		Short:         "Run tasks of AI agents under agentsafe, and see what this host can enforce",
@@ -53,14 +55,14 @@ func newRootCommand() *cobra.Command {
 	}
 	c.CompletionOptions.DisableDefaultCmd = true
 	flags := c.PersistentFlags()
-	flags.StringVar(&p.state, "root", "/run/agentsafe", "directory of container `state`")
-	flags.StringVar(&p.runs, "run-dir", "/run/agentsafectl", "directory of `bundles` of running tasks")
-	flags.StringVar(&p.data, "data-dir", "/var/lib/agentsafe", "directory of caches, images and layers")
-	c.AddCommand(newRunCommand(&p), newAuditCommand(&p), newDoctorCommand(&p), newProfileCommand(&p), newConfigCommand(), newNetworkCommand(&p))
+	flags.StringVar(&p.state, "root", p.state, "directory of container `state`")
+	flags.StringVar(&p.runs, "run-dir", p.runs, "directory of `bundles` of running tasks")
+	flags.StringVar(&p.data, "data-dir", p.data, "directory of caches, images and layers")
+	c.AddCommand(newRunCommand(p), newAuditCommand(p), newDoctorCommand(p), newProfileCommand(p), newConfigCommand(), newNetworkCommand(p))
 	c.AddCommand(newRecordChildCommand())
 	c.AddCommand(ps.Command(&p.state), refusals.Command(&p.state, &p.data))
-	c.AddCommand(newMCPCommand(&p), newExecCommand(&p), newReportCommand(&p))
-	c.AddCommand(layers.Commands(&p.data, &p.state)...)
+	c.AddCommand(newMCPCommand(p), newExecCommand(p), newReportCommand(p))
+	c.AddCommand(layers.Commands(&p.data, &p.state, p.asRoot)...)
 	return c
 }
 

@@ -39,6 +39,9 @@ type operation struct {
 	dir     *runDir // bundle: on a file system that dies with the host
 	upper   *runDir // writable layer; nil on the host's programs
 
+	rootless bool          // for an ordinary user, as root of that user's namespace
+	ids      container.IDs // of that namespace
+
 	workspace *os.File // nil for none
 	user      task.User
 	plan      *task.Plan
@@ -143,19 +146,31 @@ func (o *operation) prepare(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	if o.user, err = task.WorkspaceOwner(o.workspace, host.Passwd); err != nil {
+	if o.user, err = o.taskUser(host.Passwd); err != nil {
 		return err
-	}
-	if o.flags.user != "" {
-		if o.user, err = task.UserByID(o.flags.user, host.Passwd); err != nil {
-			return fmt.Errorf("--user: %w", err)
-		}
 	}
 	rootDir := filepath.Join(o.dir.path, rootName)
 	if o.plan, err = task.PlanHost(o.request, o.user, host, rootDir); err != nil {
 		return err
 	}
+	if o.rootless {
+		o.plan.MapOwn(o.user)
+	}
 	return o.writeSkeleton(rootName)
+}
+
+// taskUser decides who the task runs as on this host's programs.
+func (o *operation) taskUser(passwd []byte) (u task.User, err error) {
+	switch {
+	case o.rootless:
+		return o.hostUser(passwd)
+	case o.flags.user != "":
+		if u, err = task.UserByID(o.flags.user, passwd); err != nil {
+			return u, fmt.Errorf("--user: %w", err)
+		}
+		return u, nil
+	}
+	return task.WorkspaceOwner(o.workspace, passwd)
 }
 
 // writeSkeleton makes the plan's nodes in a new directory of the run.
@@ -206,6 +221,9 @@ func (o *operation) prepareRoot(ctx context.Context) (err error) {
 	}, homes)
 	if err != nil {
 		return err
+	}
+	if o.rootless {
+		o.plan.MapAll(o.ids.UID, o.ids.GID)
 	}
 	return o.writeSkeleton(filesName)
 }

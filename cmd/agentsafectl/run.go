@@ -13,6 +13,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/agentsafe/agentsafe/cmd/agentsafectl/task"
+	"github.com/agentsafe/agentsafe/runtime/rootless"
 )
 
 // runFlags are the flags of run.
@@ -41,7 +42,8 @@ func newRunCommand(p *paths) *cobra.Command {
 Without --rootfs or --image the command sees this host's /usr and what belongs
 to it read-only, an /etc without secrets, private /tmp, /run and home, and the
 current folder, writable, as its workspace at its own path. It runs as the owner
-of that folder, without capabilities and without a network.
+of that folder, without capabilities and without a network. Without root it runs
+as you, in a user namespace; docs/ROOTLESS.md says what is different then.
 
 The exit status is the command's; 128+N if signal N ended it, 124 after a
 time-out, 125 if agentsafectl failed, 126 if the command can't be executed, 127
@@ -87,11 +89,12 @@ func (f *runFlags) run(ctx context.Context, command []string) error {
 
 // open opens what an operation works on, and calls then with it.
 func (f *runFlags) open(ctx context.Context, command []string, then func(context.Context, *operation) error) error {
-	if os.Geteuid() != 0 {
-		return errors.New("run needs root for now, to set up mounts and cgroups; the task itself runs as the owner of its folder (try: sudo agentsafectl run ...)")
-	}
 	if f.timeout < 0 {
 		return fmt.Errorf("--timeout %s: negative", f.timeout)
+	}
+	// Before anything is read or locked: this starts an ordinary user's program anew.
+	if err := f.paths.asRoot(""); err != nil {
+		return err
 	}
 	// Whoever is in the container must not ptrace or read the process that sets
 	// it up (CVE-2016-9962).
@@ -108,7 +111,10 @@ func (f *runFlags) open(ctx context.Context, command []string, then func(context
 	if err != nil {
 		return err
 	}
-	o := &operation{flags: f, request: r, started: time.Now()}
+	o := &operation{flags: f, request: r, started: time.Now(), rootless: rootless.ForUser()}
+	if err := o.asUser(); err != nil {
+		return err
+	}
 	if err := o.openWorkspace(); err != nil {
 		return fmt.Errorf("--workspace: %w", err)
 	}

@@ -14,7 +14,7 @@ func (o *operation) openRuntime() error {
 	if err != nil {
 		return fmt.Errorf("--profile: %w", err)
 	}
-	if n := &profile.Network; n.Mode == profiles.NetworkGateway && n.DialFrom == "" {
+	if n := &profile.Network; n.Mode == profiles.NetworkGateway && n.DialFrom == "" && !o.rootless {
 		// There is no engine here that could attach a network, and whoever calls is this host's root.
 		n.DialFrom = "host"
 	}
@@ -27,7 +27,7 @@ func (o *operation) openRuntime() error {
 		}
 	}
 	o.runtime, err = container.Open(container.Options{
-		Root: o.flags.paths.state, Profile: profile,
+		Root: o.flags.paths.state, Profile: profile, Rootless: o.rootless,
 		CacheDir: filepath.Join(o.flags.paths.data, filterName), SeccompHelper: siblingProgram("agentsafe-seccomp"),
 		LayersDir: filepath.Join(o.flags.paths.data, layersName),
 		Warn:      o.note,

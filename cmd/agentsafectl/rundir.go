@@ -12,6 +12,8 @@ import (
 	"strings"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/agentsafe/agentsafe/runtime/rootless"
 )
 
 // runDir is a directory that belongs to one run. A lock on it (flock on the
@@ -27,6 +29,9 @@ type runDir struct {
 // in use.
 func claimRunDir(parent, id string) (*runDir, error) {
 	if err := makeAll(parent); err != nil {
+		return nil, err
+	}
+	if err := rootless.CheckPrivate(parent); err != nil {
 		return nil, err
 	}
 	path := filepath.Join(parent, id)

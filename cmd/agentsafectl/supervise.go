@@ -46,7 +46,8 @@ func (o *operation) execute(ctx context.Context, captured *[2]capture) (out outc
 		defer term.close()
 		create.ConsoleSocket = term.childEnd
 	} else {
-		if std, err = openStdio(o.user.UID, o.user.GID, captured); err != nil {
+		uid, gid := o.pipeOwner(o.user)
+		if std, err = openStdio(uid, gid, captured); err != nil {
 			return outcome{}, err
 		}
 		defer std.close()

@@ -93,9 +93,10 @@ func (w *warm) exec(ctx context.Context, r execRequest) (*call.Result, error) {
 	if err != nil {
 		return nil, err
 	}
+	uid, gid := w.o.pipeOwner(w.o.user)
 	return call.Run(ctx, w.c, &call.Request{
 		ID: "call-" + strconv.FormatUint(w.calls.Add(1), 10), Process: process, Stdin: r.Stdin, Timeout: r.Timeout, MaxOutput: r.MaxOutput,
-	}, w.o.user.UID, w.o.user.GID, w.finished)
+	}, uid, gid, w.finished)
 }
 
 // finished returns the transaction of a process that has ended; its parent has waited for it, so it is known.

@@ -85,3 +85,21 @@ func (cr *creation) needsUserNamespace() error {
 	}
 	return invalid("linux.namespaces", "an ordinary user's container needs a user namespace with mappings (`agentsafe spec --rootless` writes them)")
 }
+
+// OwnerOf returns what the ids of a process of the container are on this side, for what it is to own.
+func (c *Container) OwnerOf(u specs.User) (uid, gid uint32) {
+	outside := func(id uint32, name string) uint32 {
+		m, err := rootless.ReadMapOf(c.state.InitPID, name)
+		if err != nil {
+			return id // it has ended
+		}
+		if n, ok := m.Outside(int(id)); ok {
+			return uint32(n) //nolint:gosec // ids are 32 bits
+		}
+		return id
+	}
+	if !c.state.UserNS {
+		return u.UID, u.GID
+	}
+	return outside(u.UID, "uid_map"), outside(u.GID, "gid_map")
+}

@@ -83,10 +83,15 @@ func (m Map) Size() int {
 }
 
 // ReadMap returns a map of this process: "uid_map" or "gid_map".
-func ReadMap(name string) (Map, error) {
-	data, err := os.ReadFile("/proc/self/" + name)
+func ReadMap(name string) (Map, error) { return readMap("self", name) }
+
+// ReadMapOf returns a map of another process's user namespace, whose ids outside are those of this process's.
+func ReadMapOf(pid int, name string) (Map, error) { return readMap(strconv.Itoa(pid), name) }
+
+func readMap(process, name string) (Map, error) {
+	data, err := os.ReadFile("/proc/" + process + "/" + name)
 	if err != nil {
-		return nil, fmt.Errorf("read own ids: %w", err)
+		return nil, fmt.Errorf("read ids: %w", err)
 	}
 	var out Map
 	for line := range strings.Lines(string(data)) {
@@ -94,10 +99,10 @@ func ReadMap(name string) (Map, error) {
 		fields := strings.Fields(line)
 		for i := range n {
 			if len(fields) != len(n) {
-				return nil, fmt.Errorf("parse /proc/self/%s: line %q", name, line)
+				return nil, fmt.Errorf("parse %s: line %q", name, line)
 			}
 			if n[i], err = strconv.Atoi(fields[i]); err != nil {
-				return nil, fmt.Errorf("parse /proc/self/%s: %w", name, err)
+				return nil, fmt.Errorf("parse %s: %w", name, err)
 			}
 		}
 		out = append(out, syscall.SysProcIDMap{ContainerID: n[0], HostID: n[1], Size: n[2]})

@@ -2,7 +2,6 @@ package layers
 
 import (
 	"encoding/json"
-	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -22,11 +21,15 @@ import (
 const Name = "layers"
 
 // app is what the commands share. data and state are set by the flags of the root command, once they are parsed.
-type app struct{ data, state *string }
+type app struct {
+	data, state *string
+	asRoot      func(id string) error
+}
 
-// Commands returns the commands for the layers below the data directory; state is the directory of containers.
-func Commands(data, state *string) []*cobra.Command {
-	a := &app{data, state}
+// Commands returns the commands for the layers below the data directory; state is the directory of containers. asRoot
+// makes an ordinary user's process root of the user namespace that a container was set up in; it starts the program anew.
+func Commands(data, state *string, asRoot func(id string) error) []*cobra.Command {
+	a := &app{data, state, asRoot}
 	return []*cobra.Command{
 		a.logCommand(), a.showCommand(), a.diffCommand(), a.undoCommand(), a.redoCommand(), a.checkpointCommand(),
 		a.restoreCommand(), a.checkCommand(), a.promoteCommand(), a.requestsCommand(), a.exportCommand(), a.layersCommand(), a.uiCommand(),
@@ -60,11 +63,11 @@ func (a *app) find(id string) (string, error) {
 
 // open opens the layers of a container, with everything decided that can be.
 func (a *app) open(id string) (*layer.Layers, error) {
-	if os.Geteuid() != 0 {
-		return nil, errors.New("layers belong to root: try sudo")
-	}
 	full, err := a.find(id)
 	if err != nil {
+		return nil, err
+	}
+	if err := a.asRoot(full); err != nil {
 		return nil, err
 	}
 	l, err := layer.Open(a.store(), full)

@@ -2,8 +2,10 @@ package ps
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"slices"
@@ -65,6 +67,9 @@ func Find(more []string) ([]Entry, error) {
 			}
 			seen[real] = true
 			entries, err := findIn(p.engine, real)
+			if errors.Is(err, fs.ErrPermission) && !slices.Contains(more, p.glob) {
+				continue // root's, and an ordinary user asks
+			}
 			if err != nil {
 				return nil, err
 			}

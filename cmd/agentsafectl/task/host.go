@@ -138,6 +138,9 @@ func WorkspaceOwner(dir *os.File, passwd []byte) (User, error) {
 	return account(passwd, st.Uid, st.Gid), nil
 }
 
+// UserOf returns the account of a uid; gid is the group if there is none.
+func UserOf(uid, gid uint32, passwd []byte) User { return account(passwd, uid, gid) }
+
 // account returns the account of a uid; gid is the group if there is none.
 func account(passwd []byte, uid, gid uint32) User {
 	u := User{UID: uid, GID: gid}
