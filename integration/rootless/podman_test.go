@@ -1,0 +1,75 @@
+package rootless
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/agentsafe/agentsafe/integration/harness"
+)
+
+// podman is a command line of a user's own Podman; command is its subcommand.
+func (u *user) podman(p harness.Peer, command ...string) []string {
+	return append([]string{
+		"/usr/bin/podman", "--storage-driver=vfs", "--cgroup-manager=cgroupfs", "--events-backend=none", "--runtime", peer(p),
+	}, command...)
+}
+
+// TestPodman has an ordinary user's Podman run containers, under runc and under agentsafe.
+func TestPodman(t *testing.T) {
+	busybox, err := harness.Busybox()
+	if err != nil {
+		t.Fatal(err)
+	}
+	archive := filepath.Join(rick.folder(t), "image.tar")
+	data, err := os.ReadFile(busybox.Archive)
+	if err != nil {
+		t.Fatal(err)
+	}
+	write(t, rick, archive, string(data))
+	rick.must(t, rick.podman(harness.Peer{Name: "runc", Path: "runc"}, "load", "--quiet", "--input", archive)...)
+	volume := rick.folder(t)
+	for _, tc := range []struct {
+		name   string
+		flags  []string
+		script string
+		exit   int
+		stdout string
+	}{
+		{"root of the user's ids", nil, "id -u; cat /proc/self/uid_map; exit 3", 3, `^0\n\s+0\s+4242\s+1\n\s+1\s+200000\s+65536\n$`},
+		{"a user of the image", []string{"--user", "app"}, "id -u; touch /tmp/x && stat -c %u /tmp/x", 0, "^1000\n1000\n$"},
+		{"keep-id", []string{"--userns", "keep-id"}, "id -u; id -un", 0, "^4242\nrick\n$"},
+		{"an automatic user namespace", []string{"--userns", "auto"}, "cat /proc/self/uid_map | wc -l", 0, "^1\n$"},
+		{"volume", []string{"--volume", volume + ":/v"}, "echo new >/v/out; stat -c %u /v/out", 0, "^0\n$"},
+		{"read-only", []string{"--read-only", "--tmpfs", "/scratch", "--shm-size", "8m", "--cap-drop", "ALL"}, "touch /scratch/x && df -k /dev/shm | tail -1 | awk '{print $2}'; touch /x", 1, "^8192\n$"},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			harness.SideBySide(t, func(t *testing.T, p harness.Peer) harness.Result {
+				args := append([]string{"run", "--rm", "--network", "none"}, tc.flags...)
+				return rick.do(t, rick.podman(p, append(args, image, "sh", "-c", tc.script)...)...)
+			}, harness.SameExit, harness.SameOutput, harness.Exits(tc.exit), harness.Prints(tc.stdout))
+		})
+	}
+	t.Run("life", func(t *testing.T) {
+		harness.SideBySide(t, podmanLife, harness.Same, harness.Prints("^up\n1\n1000\n5\nexited 9\n$"))
+	})
+}
+
+// podmanLife starts, joins and stops a container.
+func podmanLife(t *testing.T, p harness.Peer) harness.Result {
+	name := box.ID()
+	do := func(args ...string) harness.Result { return rick.do(t, rick.podman(p, args...)...) }
+	var out strings.Builder
+	if r := do("run", "--detach", "--network", "none", "--name", name, image, "sh", "-c", "trap 'exit 9' TERM; echo up; while :; do sleep 0.1; done"); r.Exit != 0 {
+		t.Fatal(r)
+	}
+	defer do("rm", "--force", "--time", "0", name)
+	out.WriteString(do("logs", name).Stdout)
+	out.WriteString(do("exec", name, "sh", "-c", "cat /proc/1/cmdline | tr '\\0' ' ' | grep -c trap").Stdout)
+	r := do("exec", "--user", "app", name, "sh", "-c", "id -u; exit 5")
+	out.WriteString(r.Stdout + string(rune('0'+r.Exit)) + "\n")
+	do("stop", "--time", "10", name)
+	out.WriteString(do("inspect", "--format", "{{.State.Status}} {{.State.ExitCode}}", name).Stdout)
+	return harness.Result{Stdout: out.String()}
+}
