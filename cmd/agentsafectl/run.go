@@ -21,15 +21,22 @@ type runFlags struct {
 	id, profile, user        string
 	rootfs, image, imageName string
 	workspace                string
-	env                      []string
-	network                  string
-	timeout                  time.Duration
-	json, quiet              bool
-	overlay                  bool // every exec a transaction, whatever the profile says
-	memory                   string
-	cpus                     float64
-	pids                     int64
-	paths                    *paths
+	// worktree is the branch of a git worktree for this run; "" for none. keepTree leaves its folder when the layers go.
+	worktree string
+	keepTree bool
+	// common is a git directory that is bound beside the workspace.
+	common         string
+	commonReadOnly bool
+	detachedIO     bool // no terminal, whatever the caller has
+	env            []string
+	network        string
+	timeout        time.Duration
+	json, quiet    bool
+	overlay        bool // every exec a transaction, whatever the profile says
+	memory         string
+	cpus           float64
+	pids           int64
+	paths          *paths
 }
 
 func newRunCommand(p *paths) *cobra.Command {
@@ -78,12 +85,18 @@ if it does not exist.`,
 	flags.Int64Var(&f.pids, "pids-limit", 4096, "limit of processes and threads, 0 for none")
 	flags.BoolVar(&f.json, "json", false, "print one JSON object with exit status and captured output")
 	flags.BoolVarP(&f.quiet, "quiet", "q", false, "print no notes of the profile")
+	flags.StringVar(&f.worktree, "worktree", "", "work in a git worktree of its own, on `BRANCH` (default agentsafe/ID), beside the repository that --workspace names")
+	flags.Lookup("worktree").NoOptDefVal = autoBranch
+	flags.BoolVar(&f.keepTree, "keep-worktree", false, "leave the folder of the worktree when its layers are removed")
 	c.MarkFlagsMutuallyExclusive("rootfs", "image")
 	return c
 }
 
 // run is the whole command.
 func (f *runFlags) run(ctx context.Context, command []string) error {
+	if f.worktree != "" {
+		return f.runWorktree(ctx, command)
+	}
 	return f.open(ctx, command, func(ctx context.Context, o *operation) error { return o.run(ctx) })
 }
 
@@ -144,7 +157,8 @@ func (f *runFlags) request(command []string) (*task.Request, error) {
 	if r.Env, err = environment(f.env, os.LookupEnv); err != nil {
 		return nil, fmt.Errorf("--env: %w", err)
 	}
-	if !f.json {
+	r.Common, r.CommonReadOnly = f.common, f.commonReadOnly
+	if !f.json && !f.detachedIO {
 		if outer := attachedTerminal(); outer != nil {
 			r.Terminal, r.Term = true, os.Getenv("TERM")
 			if size, err := outer.Size(); err == nil {

@@ -394,6 +394,22 @@ func TestPromote(t *testing.T) {
 	}
 }
 
+// TestWorkspaceIsASurface promotes from a workspace that is a repository's own directory: nothing of it without its name.
+func TestWorkspaceIsASurface(t *testing.T) {
+	for folder, flagged := range map[string]bool{"/home/u/project/.git": true, "/src/.github/workflows": true, "/home/u/.git/x/y": false, "/home/u/project": false} {
+		w := Workspace{Source: folder}
+		if got := w.surface("hooks/pre-commit") != ""; got != flagged {
+			t.Errorf("%s: flagged %v", folder, got)
+		}
+		if _, covered := match([]string{""}, "config", map[string]bool{}, &w); !covered {
+			t.Errorf("%s: its root does not cover what is in it", folder)
+		}
+		if named, _ := match([]string{""}, "config", map[string]bool{}, &w); named != flagged {
+			t.Errorf("%s: naming it names its files: %v", folder, named)
+		}
+	}
+}
+
 func TestPromoteConflict(t *testing.T) {
 	b := newBench(t, start)
 	b.run(func(d string) { write(t, d, map[string]string{"a": "task", "b": "task", "d/x": "task"}) })

@@ -103,7 +103,7 @@ func (l *Layers) PlanPromotion(paths []string) (*PromotionPlan, error) {
 		}
 	}
 	for _, item := range items {
-		named, covered := match(wanted[item.w.Name], item.Path, found, item.w.Name)
+		named, covered := match(wanted[item.w.Name], item.Path, found, item.w)
 		if len(paths) > 0 && !covered {
 			continue
 		}
@@ -161,12 +161,12 @@ func (l *Layers) resolve(p string) (*Workspace, string, error) {
 }
 
 // match reports whether a path is covered by one that was asked for, and whether it was named itself.
-func match(wanted []string, p string, found map[string]bool, workspace string) (named, covered bool) {
+func match(wanted []string, p string, found map[string]bool, w *Workspace) (named, covered bool) {
 	for _, want := range wanted {
 		if p == want || want == "" || strings.HasPrefix(p, want+"/") {
 			covered = true
-			named = named || p == want || want != "" && Surface(want) != ""
-			found[workspace+"/"+want] = true
+			named = named || p == want || w.surface(want) != ""
+			found[w.Name+"/"+want] = true
 		}
 	}
 	return named, covered
@@ -192,7 +192,7 @@ func (l *Layers) judge(i *Item, named, renamed bool) error {
 	case i.Op == tree.Meta && i.Kind == tree.Symlink, i.Op == tree.Meta && i.Old.Mode&0o777 == i.New.Mode&0o777:
 		i.Left = "owner, attributes and set-id bits are never promoted"
 	}
-	if i.Flag = flag(upper, &i.Change); i.Flag != "" && !named && i.Left == "" {
+	if i.Flag = flag(i.w, upper, &i.Change); i.Flag != "" && !named && i.Left == "" {
 		i.Left = i.Flag + ": name it to promote it"
 	}
 	if i.Conflict, err = l.hostChanged(i, tree.NewRoot(host), renamed); err != nil || i.Conflict == "" {

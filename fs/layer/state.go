@@ -35,6 +35,7 @@ type State struct {
 	Transactions []Transaction `json:"transactions,omitempty"`
 	Checkpoints  []Checkpoint  `json:"checkpoints,omitempty"`
 	Checks       []Check       `json:"checks,omitempty"`
+	Folder       *Folder       `json:"folder,omitempty"`
 	Pending      *Pending      `json:"pending,omitempty"`
 	// Promoted remembers what promotions wrote, so that the host's file is not taken for somebody else's change.
 	Promoted map[string]Stamp `json:"promoted,omitempty"`

@@ -337,6 +337,11 @@ func Remove(store, id string) error {
 	if l.State, err = readState(l.dir); err == nil && l.alive() {
 		return fmt.Errorf("container %q uses its layers: %w", id, unix.EBUSY)
 	}
+	if err == nil && l.Folder != nil && len(l.Promoted) == 0 { // what was promoted to stays
+		if err := l.Folder.Remove(); err != nil {
+			return err
+		}
+	}
 	// The state goes first: a removal that is interrupted leaves nothing that looks complete.
 	unix.Unlinkat(int(l.dir.Fd()), stateFile, 0) //nolint:errcheck // whatever is left goes with the rest
 	if err := tree.RemoveAll(tree.NewRoot(l.dir)); err != nil {

@@ -99,9 +99,15 @@ func matchesAt(parts, want []string) bool {
 	return true
 }
 
+// surface is Surface for a path of the workspace, whose folder may be one itself: a repository's .git, .github/workflows.
+func (w *Workspace) surface(unsafePath string) string {
+	dir, base := path.Split(path.Clean(w.Source))
+	return Surface(path.Join(path.Base(dir), base, unsafePath))
+}
+
 // flag returns why a change needs to be named to be promoted; "" if it doesn't.
-func flag(r tree.Root, c *tree.Change) string {
-	if why := Surface(c.Path); why != "" {
+func flag(w *Workspace, r tree.Root, c *tree.Change) string {
+	if why := w.surface(c.Path); why != "" {
 		return why
 	}
 	if c.Op == tree.Delete || c.Kind != tree.Symlink {

@@ -78,6 +78,7 @@ func PlanHost(r *Request, u User, h *Host, rootDir string) (*Plan, error) {
 		tmpfs("/tmp", "mode=1777"), tmpfs("/run", "mode=755", "noexec"), tmpfs("/var/tmp", "mode=1777"),
 		tmpfs(u.Home, "mode=0700", fmt.Sprintf("uid=%d", u.UID), fmt.Sprintf("gid=%d", u.GID)),
 		workspaceMount(r))
+	s.Mounts = append(s.Mounts, commonMount(r)...)
 	sortMounts(s.Mounts)
 	nodes = append(nodes, etcNodes(h, u, name)...)
 	return &Plan{Spec: s, Skeleton: nodes}, nil

@@ -21,10 +21,13 @@ type Request struct {
 	Workspace string   // absolute path without symbolic links; empty for none
 	Source    string   // what is bound there, if not Workspace itself: a handle, see OpenWorkspace
 	Network   string   // NetworkNone or NetworkHost
-	Terminal  bool
-	Term      string // TERM of the caller's terminal
-	Rows      uint   // of the terminal; 0 if unknown
-	Columns   uint
+	// Common is a git directory outside of the workspace that a worktree in it belongs to; "" for none.
+	Common         string
+	CommonReadOnly bool
+	Terminal       bool
+	Term           string // TERM of the caller's terminal
+	Rows           uint   // of the terminal; 0 if unknown
+	Columns        uint
 
 	MemoryMaxBytes int64   // 0 for no limit
 	PIDsMax        int64   // 0 for no limit

@@ -100,6 +100,18 @@ func workspaceMount(r *Request) specs.Mount {
 	}
 }
 
+// commonMount binds the git directory that a worktree belongs to; nil if there is none.
+func commonMount(r *Request) []specs.Mount {
+	if r.Common == "" {
+		return nil
+	}
+	options := []string{"rbind", "rw", "nosuid", "nodev", "rnosuid", "rnodev", "rprivate"}
+	if r.CommonReadOnly {
+		options[1] = "ro"
+	}
+	return []specs.Mount{{Destination: r.Common, Type: "bind", Source: r.Common, Options: options}}
+}
+
 // sortMounts puts parents before children and keeps the order otherwise.
 func sortMounts(mounts []specs.Mount) {
 	sort.SliceStable(mounts, func(i, j int) bool {
