@@ -24,19 +24,41 @@ var crashCalls = []string{ //nolint:gochecknoglobals // a constant table
 	"fstat,newfstatat", "pwrite64", "readlinkat", "ioctl", "getdents64", "poll,ppoll", "kill,pidfd_send_signal", "fchmod",
 }
 
-// crash is create under strace's fault injection.
+// operation is what is interrupted: a command, on a container that has got so far.
+type operation struct {
+	name string
+	// before are the commands that lead there, and args the one that is interrupted; ID and BUNDLE stand for themselves.
+	before [][]string
+	args   []string
+	// points is how many a short run tries, in each of the tests.
+	points int
+}
+
+// operations is the table of what is interrupted; with the calls of each, it enumerates the steps.
+func operations() []operation {
+	create := []string{"create", "--bundle", "BUNDLE", "ID"}
+	return []operation{
+		{"create", nil, []string{"create", "--bundle", "BUNDLE", "--pid-file", "BUNDLE/pid", "ID"}, 34},
+		{"start", [][]string{create}, []string{"start", "ID"}, 6},
+		{"exec", [][]string{create, {"start", "ID"}}, []string{"exec", "ID", "true"}, 8},
+		{"delete", [][]string{create, {"start", "ID"}}, []string{"delete", "--force", "ID"}, 7},
+	}
+}
+
+// crash is an operation under strace's fault injection.
 type crash struct {
 	*arena
+	op     operation
 	b      harness.Bundle
 	before harness.Snapshot
 }
 
-func newCrash(t *testing.T) *crash {
+func newCrash(t *testing.T, o operation) *crash {
 	t.Helper()
 	if _, err := exec.LookPath("strace"); err != nil {
 		t.Skip("probe strace: " + err.Error())
 	}
-	c := &crash{arena: open(t, "")}
+	c := &crash{arena: open(t, ""), op: o}
 	c.b = c.bundle(t, func(s *specs.Spec) {
 		s.Process.Args = []string{"sleep", "1000"}
 		s.Mounts = append(s.Mounts, specs.Mount{Destination: "/bound/dir", Type: "bind", Source: "/bin", Options: []string{"rbind", "ro"}})
@@ -51,15 +73,27 @@ func newCrash(t *testing.T) *crash {
 	return c
 }
 
-// trace runs create under strace, which lets go of the first process at its execve.
+// line puts the container's names into a command.
+func (c *crash) line(args []string) []string {
+	out := make([]string, len(args))
+	for i, a := range args {
+		out[i] = strings.NewReplacer("ID", c.b.ID, "BUNDLE", c.b.Dir).Replace(a)
+	}
+	return out
+}
+
+// trace runs the operation under strace, which lets go of the first process at its execve.
 func (c *crash) trace(t *testing.T, options ...string) harness.Result {
 	t.Helper()
+	for _, args := range c.op.before {
+		c.must(t, c.line(args)...)
+	}
 	args := append([]string{"strace", "-f", "-qq", "-b", "execve", "-o", filepath.Join(c.b.Dir, "strace.out")}, options...)
-	args = append(args, c.args("create", "--bundle", c.b.Dir, "--pid-file", filepath.Join(c.b.Dir, "pid"), c.b.ID)...)
+	args = append(args, c.args(c.line(c.op.args)...)...)
 	return box.Run(t, harness.Cmd{Args: args, Timeout: 20 * time.Second})
 }
 
-// counts says how often create makes each call.
+// counts says how often the operation makes each call.
 func (c *crash) counts(t *testing.T) map[string]int {
 	t.Helper()
 	c.trace(t, "-e", "trace="+strings.Join(crashCalls, ","))
@@ -130,46 +164,58 @@ func points(counts map[string]int, total int) []string {
 	return all[:total]
 }
 
-// TestCrash_Kill ends create with SIGKILL at each of its system calls: delete --force must remove what is left.
+// TestCrash_Kill ends each operation with SIGKILL at each of its system calls: delete --force must remove what is left.
 func TestCrash_Kill(t *testing.T) {
-	c := newCrash(t)
-	counts := c.counts(t)
-	t.Logf("calls of create: %v", counts)
-	for _, point := range points(counts, 45) {
-		calls, n, _ := strings.Cut(point, ":")
-		what := "SIGKILL at call " + n + " of " + calls
-		c.trace(t, "-e", "trace="+calls, "-e", fmt.Sprintf("inject=%s:signal=SIGKILL:when=%s", calls, n))
-		c.recovers(t, what)
+	for _, o := range operations() {
+		t.Run(o.name, func(t *testing.T) {
+			c := newCrash(t, o)
+			counts := c.counts(t)
+			t.Logf("calls of %s: %v", o.name, counts)
+			for _, point := range points(counts, o.points) {
+				calls, n, _ := strings.Cut(point, ":")
+				c.trace(t, "-e", "trace="+calls, "-e", fmt.Sprintf("inject=%s:signal=SIGKILL:when=%s", calls, n))
+				c.recovers(t, "SIGKILL at call "+n+" of "+calls)
+			}
+		})
 	}
 }
 
-// TestCrash_Error makes each system call of create fail once. If create fails nothing may be left, without any help; if
-// it does without the call it has made a container.
+// TestCrash_Error makes each system call of each operation fail once. If create fails nothing may be left, without any
+// help; the others leave a container that can be removed. What does without the call has done its work.
 func TestCrash_Error(t *testing.T) {
-	c := newCrash(t)
-	counts := c.counts(t)
-	t.Logf("calls of create: %v", counts)
-	for i, point := range points(counts, 45) {
-		calls, n, _ := strings.Cut(point, ":")
-		errno := []string{"EIO", "ENOMEM", "EMFILE"}[i%3]
-		what := errno + " at call " + n + " of " + calls
-		if calls == "read" || calls == "close" {
-			// The standard library's fork takes a failed read of its own pipe for a child that has failed, and waits for
-			// it; and a close that fails has closed, which strace does not do. Neither is an error that a kernel gives.
-			continue
-		}
-		r := c.trace(t, "-e", "trace="+calls, "-e", fmt.Sprintf("inject=%s:error=%s:when=%s", calls, errno, n))
-		// The Go runtime itself gives up when it can't have its own descriptors or threads: that is a crash.
-		crashed := strings.Contains(r.Stderr, "goroutine ") || strings.Contains(r.Stderr, "runtime: ") || r.Exit > 1
-		if r.Exit != 0 && !crashed {
-			if left := c.leftovers(t); len(left) > 0 {
-				t.Errorf("%s: left by the failed create:\n  %s\n%v", what, strings.Join(left, "\n  "), r)
+	for _, o := range operations() {
+		t.Run(o.name, func(t *testing.T) {
+			c := newCrash(t, o)
+			counts := c.counts(t)
+			t.Logf("calls of %s: %v", o.name, counts)
+			for i, point := range points(counts, o.points) {
+				c.fail(t, point, []string{"EIO", "ENOMEM", "EMFILE"}[i%3])
 			}
-			// The error's own write may be the one that fails: the count is each thread's.
-			if calls != "write" && !strings.Contains(r.Stderr, "agentsafe: ") {
-				t.Errorf("%s: no reason given:\n%v", what, r)
-			}
-		}
-		c.recovers(t, what)
+		})
 	}
+}
+
+// fail injects one error.
+func (c *crash) fail(t *testing.T, point, errno string) {
+	t.Helper()
+	calls, n, _ := strings.Cut(point, ":")
+	what := errno + " at call " + n + " of " + calls
+	if calls == "read" || calls == "close" {
+		// The standard library's fork takes a failed read of its own pipe for a child that has failed, and waits for
+		// it; and a close that fails has closed, which strace does not do. Neither is an error that a kernel gives.
+		return
+	}
+	r := c.trace(t, "-e", "trace="+calls, "-e", fmt.Sprintf("inject=%s:error=%s:when=%s", calls, errno, n))
+	// The Go runtime itself gives up when it can't have its own descriptors or threads: that is a crash.
+	crashed := strings.Contains(r.Stderr, "goroutine ") || strings.Contains(r.Stderr, "runtime: ") || r.Exit > 1 && r.Exit != 255
+	if r.Exit != 0 && !crashed {
+		if left := c.leftovers(t); c.op.name == "create" && len(left) > 0 {
+			t.Errorf("%s: left by the failed create:\n  %s\n%v", what, strings.Join(left, "\n  "), r)
+		}
+		// The error's own write may be the one that fails: the count is each thread's.
+		if calls != "write" && !strings.Contains(r.Stderr, "agentsafe: ") {
+			t.Errorf("%s: no reason given:\n%v", what, r)
+		}
+	}
+	c.recovers(t, what)
 }

@@ -21,8 +21,9 @@ func TestMain(m *testing.M) {
 	harness.Main(m, harness.Options{
 		Prepare: func(context.Context) error {
 			_, berr := harness.Busybox()
-			_, ierr := intruder()
-			return errors.Join(berr, ierr)
+			_, ierr := program("intruder")
+			_, serr := program("byshim")
+			return errors.Join(berr, ierr, serr)
 		},
 		Setup: func(b *harness.Box) (func() error, error) {
 			box = b
@@ -31,18 +32,22 @@ func TestMain(m *testing.M) {
 	})
 }
 
-// intruder builds the attacker's program.
-func intruder() (string, error) {
+// program builds a program of this directory: the attacker's, or the command line over the shim.
+func program(name string) (string, error) {
 	repo, err := harness.RepoRoot()
 	if err != nil {
 		return "", err
 	}
-	source, err := os.ReadFile(filepath.Join(repo, "integration", "attacks", "intruder", "main.go"))
-	if err != nil {
-		return "", err
+	recipe := ""
+	for _, file := range []string{"integration/attacks/" + name + "/main.go", "go.sum"} {
+		data, err := os.ReadFile(filepath.Join(repo, file))
+		if err != nil {
+			return "", err
+		}
+		recipe += string(data)
 	}
-	dir, err := harness.Cached("intruder", string(source), func(dir string) error {
-		build := exec.Command("go", "build", "-trimpath", "-ldflags", "-s -w", "-o", filepath.Join(dir, "intruder"), "./integration/attacks/intruder")
+	dir, err := harness.Cached(name, recipe, func(dir string) error {
+		build := exec.Command("go", "build", "-trimpath", "-ldflags", "-s -w", "-o", filepath.Join(dir, name), "./integration/attacks/"+name)
 		build.Dir, build.Env = repo, append(os.Environ(), "CGO_ENABLED=0")
 		out, err := build.CombinedOutput()
 		if err != nil {
@@ -50,7 +55,7 @@ func intruder() (string, error) {
 		}
 		return nil
 	})
-	return filepath.Join(dir, "intruder"), err
+	return filepath.Join(dir, name), err
 }
 
 // arena is a runtime with a profile, and a host file that no container may reach.
@@ -63,10 +68,30 @@ type arena struct {
 
 const secret = "the host's secret"
 
-// open makes an arena; without a profile it is the default.
+// open makes an arena of the command line; without a profile it is the default.
 func open(t *testing.T, profile string) *arena {
 	t.Helper()
 	_, ours := harness.Peers(t)
+	return openWith(t, profile, ours)
+}
+
+// everyWay makes an arena of the command line, and one of the shim behind the same command line (byshim). An attack's
+// failure prints the command, and so which of them it was.
+func everyWay(t *testing.T, profile string) []*arena {
+	t.Helper()
+	_, ours := harness.Peers(t)
+	path, err := program("byshim")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if os.Getenv("AGENTSAFE_TEST_SHIM") == "" {
+		t.Setenv("AGENTSAFE_TEST_SHIM", filepath.Join(filepath.Dir(ours.Path), "containerd-shim-agentsafe-v2"))
+	}
+	return []*arena{openWith(t, profile, ours), openWith(t, profile, harness.Peer{Name: "shim", Path: path})}
+}
+
+func openWith(t *testing.T, profile string, ours harness.Peer) *arena {
+	t.Helper()
 	a := &arena{Bare: box.Bare(t, ours), profile: profile, marker: filepath.Join(box.TempDir(t), "marker")}
 	if err := os.WriteFile(a.marker, []byte(secret), 0o644); err != nil {
 		t.Fatal(err)
@@ -100,11 +125,11 @@ func (a *arena) must(t *testing.T, args ...string) harness.Result {
 func (a *arena) bundle(t *testing.T, mutate func(*specs.Spec), spoil func(rootfs string)) harness.Bundle {
 	t.Helper()
 	b := box.Bundle(t, mutate)
-	program, err := intruder()
+	attacker, err := program("intruder")
 	if err != nil {
 		t.Fatal(err)
 	}
-	if out, err := exec.Command("cp", program, filepath.Join(b.Rootfs(), "bin/intruder")).CombinedOutput(); err != nil {
+	if out, err := exec.Command("cp", attacker, filepath.Join(b.Rootfs(), "bin/intruder")).CombinedOutput(); err != nil {
 		t.Fatalf("%v: %s", err, out)
 	}
 	if spoil != nil {

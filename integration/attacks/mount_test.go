@@ -20,32 +20,34 @@ import (
 // RESOLVE_NO_SYMLINKS removed: the container starts.
 func TestAttack_CVE_2023_27561_SymlinkedProc(t *testing.T) {
 	for _, dir := range []string{"proc", "sys"} {
-		a := open(t, "none")
-		r := a.run(t, nil, func(rootfs string) {
-			if err := os.MkdirAll(rootfs+"/elsewhere", 0o755); err != nil {
-				t.Fatal(err)
-			}
-			link(t, "/elsewhere", rootfs+"/"+dir)
-		})
-		a.refused(t, r, "/"+dir)
+		for _, a := range everyWay(t, "none") {
+			r := a.run(t, nil, func(rootfs string) {
+				if err := os.MkdirAll(rootfs+"/elsewhere", 0o755); err != nil {
+					t.Fatal(err)
+				}
+				link(t, "/elsewhere", rootfs+"/"+dir)
+			})
+			a.refused(t, r, "/"+dir)
+		}
 	}
 }
 
 // Seen with openDev following symlinks: nodes and links appear in /elsewhere.
 func TestAttack_CVE_2026_41579_SymlinkedDev(t *testing.T) {
 	for _, to := range []string{"/elsewhere", "../../../../../../../../HOST"} {
-		a := open(t, "none")
-		to = strings.Replace(to, "HOST", filepath.Dir(a.marker), 1)
-		b := a.bundle(t, without("/dev"), func(rootfs string) {
-			if err := os.MkdirAll(rootfs+"/elsewhere", 0o755); err != nil {
-				t.Fatal(err)
+		for _, a := range everyWay(t, "none") {
+			to := strings.Replace(to, "HOST", filepath.Dir(a.marker), 1)
+			b := a.bundle(t, without("/dev"), func(rootfs string) {
+				if err := os.MkdirAll(rootfs+"/elsewhere", 0o755); err != nil {
+					t.Fatal(err)
+				}
+				link(t, to, rootfs+"/dev")
+			})
+			a.refused(t, a.do(t, "run", "--bundle", b.Dir, b.ID), "/dev")
+			a.untouched(t)
+			if names, _ := os.ReadDir(b.Rootfs() + "/elsewhere"); len(names) > 0 {
+				t.Errorf("made in /elsewhere: %v", names)
 			}
-			link(t, to, rootfs+"/dev")
-		})
-		a.refused(t, a.do(t, "run", "--bundle", b.Dir, b.ID), "/dev")
-		a.untouched(t)
-		if names, _ := os.ReadDir(b.Rootfs() + "/elsewhere"); len(names) > 0 {
-			t.Errorf("made in /elsewhere: %v", names)
 		}
 	}
 }
@@ -74,10 +76,11 @@ func TestAttack_CVE_2025_31133_FakeDevNull(t *testing.T) {
 		}
 	}
 	// A good one, and the masks show nothing.
-	a := open(t, "none")
-	r := a.run(t, all(without("/dev"), harness.Sh("cat /proc/keys; test -c /proc/keys; echo $?; ls /sys/firmware")), nil)
-	if r.Stdout != "0\n" {
-		t.Errorf("masks:\n%v", r)
+	for _, a := range everyWay(t, "none") {
+		r := a.run(t, all(without("/dev"), harness.Sh("cat /proc/keys; test -c /proc/keys; echo $?; ls /sys/firmware")), nil)
+		if r.Stdout != "0\n" {
+			t.Errorf("masks:\n%v", r)
+		}
 	}
 }
 
@@ -128,29 +131,30 @@ func owner(st os.FileInfo) uint32 { return st.Sys().(*unixStat).Uid } //nolint:f
 // the target opened without RESOLVE_IN_ROOT: directories are made on the host.
 func TestAttack_CVE_2021_30465_MountTargetSymlink(t *testing.T) {
 	for _, profile := range []string{"", "none"} {
-		a := open(t, profile)
-		source := box.TempDir(t)
-		out := filepath.Dir(a.marker)
-		targets := []string{"/abs", "/up", "/abs/new", "/up/a/b/c", "/via/x", "/dangling", "/file"}
-		r := a.run(t, all(harness.Sh("cat "+a.marker+"; grep -c tmpfs /proc/mounts"), func(s *specs.Spec) {
-			for _, d := range targets {
-				m := specs.Mount{Destination: d, Type: "tmpfs", Source: "tmpfs", Options: []string{"size=64k"}}
-				if d == "/file" {
-					m = specs.Mount{Destination: d, Type: "bind", Source: filepath.Join(source, "f"), Options: []string{"bind"}}
+		for _, a := range everyWay(t, profile) {
+			source := box.TempDir(t)
+			out := filepath.Dir(a.marker)
+			targets := []string{"/abs", "/up", "/abs/new", "/up/a/b/c", "/via/x", "/dangling", "/file"}
+			r := a.run(t, all(harness.Sh("cat "+a.marker+"; grep -c tmpfs /proc/mounts"), func(s *specs.Spec) {
+				for _, d := range targets {
+					m := specs.Mount{Destination: d, Type: "tmpfs", Source: "tmpfs", Options: []string{"size=64k"}}
+					if d == "/file" {
+						m = specs.Mount{Destination: d, Type: "bind", Source: filepath.Join(source, "f"), Options: []string{"bind"}}
+					}
+					s.Mounts = append(s.Mounts, m)
 				}
-				s.Mounts = append(s.Mounts, m)
+			}), func(rootfs string) {
+				write(t, source+"/f", "x", 0o644)
+				link(t, out, rootfs+"/abs")
+				link(t, strings.Repeat("../", 30)+out, rootfs+"/up")
+				link(t, "abs/../up", rootfs+"/via")
+				link(t, out+"/made", rootfs+"/dangling")
+				link(t, a.marker, rootfs+"/file")
+			})
+			a.safe(t, r)
+			if r.Exit != 0 {
+				t.Errorf("profile %q:\n%v", profile, r)
 			}
-		}), func(rootfs string) {
-			write(t, source+"/f", "x", 0o644)
-			link(t, out, rootfs+"/abs")
-			link(t, strings.Repeat("../", 30)+out, rootfs+"/up")
-			link(t, "abs/../up", rootfs+"/via")
-			link(t, out+"/made", rootfs+"/dangling")
-			link(t, a.marker, rootfs+"/file")
-		})
-		a.safe(t, r)
-		if r.Exit != 0 {
-			t.Errorf("profile %q:\n%v", profile, r)
 		}
 	}
 }
@@ -249,25 +253,26 @@ func TestAttack_MountStormElsewhere(t *testing.T) {
 
 // TestAttack_CopyUpSymlinks: tmpcopyup reads what the image has at a path, in the runtime.
 func TestAttack_CopyUpSymlinks(t *testing.T) {
-	a := open(t, "none")
-	for name, spoil := range map[string]func(rootfs string){
-		"destination": func(rootfs string) { link(t, filepath.Dir(a.marker), rootfs+"/data") },
-		"upwards":     func(rootfs string) { link(t, strings.Repeat("../", 20)+filepath.Dir(a.marker), rootfs+"/data") },
-		"file": func(rootfs string) {
-			if err := os.Mkdir(rootfs+"/data", 0o755); err != nil {
-				t.Fatal(err)
+	for _, a := range everyWay(t, "none") {
+		for name, spoil := range map[string]func(rootfs string){
+			"destination": func(rootfs string) { link(t, filepath.Dir(a.marker), rootfs+"/data") },
+			"upwards":     func(rootfs string) { link(t, strings.Repeat("../", 20)+filepath.Dir(a.marker), rootfs+"/data") },
+			"file": func(rootfs string) {
+				if err := os.Mkdir(rootfs+"/data", 0o755); err != nil {
+					t.Fatal(err)
+				}
+				link(t, a.marker, rootfs+"/data/marker")
+				link(t, filepath.Dir(a.marker), rootfs+"/data/dir")
+			},
+			"device": func(rootfs string) { link(t, "/dev", rootfs+"/data") },
+		} {
+			r := a.run(t, all(harness.Sh(`for f in /data/marker /data/dir/* /data/*; do [ ! -f "$f" ] || head -c 4096 "$f"; done; exit 0`), func(s *specs.Spec) {
+				s.Mounts = append(s.Mounts, specs.Mount{Destination: "/data", Type: "tmpfs", Source: "tmpfs", Options: []string{"tmpcopyup"}})
+			}), spoil)
+			a.safe(t, r)
+			if name == "file" && r.Exit != 0 {
+				t.Errorf("%s:\n%v", name, r)
 			}
-			link(t, a.marker, rootfs+"/data/marker")
-			link(t, filepath.Dir(a.marker), rootfs+"/data/dir")
-		},
-		"device": func(rootfs string) { link(t, "/dev", rootfs+"/data") },
-	} {
-		r := a.run(t, all(harness.Sh(`for f in /data/marker /data/dir/* /data/*; do [ ! -f "$f" ] || head -c 4096 "$f"; done; exit 0`), func(s *specs.Spec) {
-			s.Mounts = append(s.Mounts, specs.Mount{Destination: "/data", Type: "tmpfs", Source: "tmpfs", Options: []string{"tmpcopyup"}})
-		}), spoil)
-		a.safe(t, r)
-		if name == "file" && r.Exit != 0 {
-			t.Errorf("%s:\n%v", name, r)
 		}
 	}
 }

@@ -39,41 +39,43 @@ func TestAttack_CVE_2024_21626_CwdFd(t *testing.T) {
 
 // The working directory leads out by a symlink, or through /proc/1/root.
 func TestAttack_CwdOutside(t *testing.T) {
-	a := open(t, "none")
-	for _, cwd := range []string{"/out", "/up", "/proc/1/root", "/proc/self/cwd/../..", "/proc/1/cwd"} {
-		r := a.run(t, all(harness.Sh("pwd; cat marker .."+a.marker), func(s *specs.Spec) { s.Process.Cwd = cwd }), func(rootfs string) {
-			link(t, filepath.Dir(a.marker), rootfs+"/out")
-			link(t, strings.Repeat("../", 20)+filepath.Dir(a.marker), rootfs+"/up")
-		})
-		a.safe(t, r)
+	for _, a := range everyWay(t, "none") {
+		for _, cwd := range []string{"/out", "/up", "/proc/1/root", "/proc/self/cwd/../..", "/proc/1/cwd"} {
+			r := a.run(t, all(harness.Sh("pwd; cat marker .."+a.marker), func(s *specs.Spec) { s.Process.Cwd = cwd }), func(rootfs string) {
+				link(t, filepath.Dir(a.marker), rootfs+"/out")
+				link(t, strings.Repeat("../", 20)+filepath.Dir(a.marker), rootfs+"/up")
+			})
+			a.safe(t, r)
+		}
 	}
 }
 
 // An image whose entry point makes the kernel run /proc/self/exe: whatever that is, it must not be the host's program,
 // and nobody may be able to write to it. The seals have a test of their own in runtime/initproc.
 func TestAttack_CVE_2019_5736_ProcSelfExe(t *testing.T) {
-	a := open(t, "none")
-	_, ours := harness.Peers(t)
-	before := sum(t, ours.Path)
-	spoil := func(rootfs string) {
-		write(t, rootfs+"/evil", "#!/proc/self/exe\n", 0o755)
-		link(t, "/proc/self/exe", rootfs+"/link")
-	}
-	for _, entry := range []string{"/evil", "/link"} {
-		r := a.run(t, func(s *specs.Spec) { s.Process.Args = []string{entry, "--version"} }, spoil)
-		if r.Exit == 0 || strings.Contains(r.Stdout, "agentsafe version") {
-			t.Errorf("%s ran the runtime:\n%v", entry, r)
+	for _, a := range everyWay(t, "none") {
+		_, ours := harness.Peers(t)
+		before := sum(t, ours.Path)
+		spoil := func(rootfs string) {
+			write(t, rootfs+"/evil", "#!/proc/self/exe\n", 0o755)
+			link(t, "/proc/self/exe", rootfs+"/link")
 		}
-	}
-	b := a.up(t, func(s *specs.Spec) { addCaps(s, "CAP_SYS_PTRACE") }, "sh", "-c", "intruder hold > /log")
-	for range 20 {
-		a.do(t, "exec", b.ID, "/proc/self/exe")
-	}
-	if log, _ := os.ReadFile(b.Rootfs() + "/log"); strings.Contains(string(log), "wrote to") {
-		t.Errorf("%s", log)
-	}
-	if sum(t, ours.Path) != before {
-		t.Error("the runtime's program was changed")
+		for _, entry := range []string{"/evil", "/link"} {
+			r := a.run(t, func(s *specs.Spec) { s.Process.Args = []string{entry, "--version"} }, spoil)
+			if r.Exit == 0 || strings.Contains(r.Stdout, "agentsafe version") {
+				t.Errorf("%s ran the runtime:\n%v", entry, r)
+			}
+		}
+		b := a.up(t, func(s *specs.Spec) { addCaps(s, "CAP_SYS_PTRACE") }, "sh", "-c", "intruder hold > /log")
+		for range 20 {
+			a.do(t, "exec", b.ID, "/proc/self/exe")
+		}
+		if log, _ := os.ReadFile(b.Rootfs() + "/log"); strings.Contains(string(log), "wrote to") {
+			t.Errorf("%s", log)
+		}
+		if sum(t, ours.Path) != before {
+			t.Error("the runtime's program was changed")
+		}
 	}
 }
 
@@ -90,15 +92,16 @@ func sum(t *testing.T, path string) [sha256.Size]byte {
 // directory. Seen with the child born into the pid namespace before it has left the host's mounts: the secret, within
 // a few tries.
 func TestAttack_CVE_2016_9962_ExecRoot(t *testing.T) {
-	a := open(t, "none")
-	b := a.up(t, func(s *specs.Spec) { addCaps(s, "CAP_SYS_PTRACE") }, "sh", "-c", "intruder peek "+a.marker+" > /log")
-	for end := time.Now().Add(2 * time.Second); time.Now().Before(end); {
-		r := a.do(t, "exec", b.ID, "true")
-		if log, _ := os.ReadFile(b.Rootfs() + "/log"); len(log) > 0 {
-			t.Fatalf("pid 1 says: %s", log)
-		}
-		if r.Exit != 0 {
-			t.Fatalf("want success:\n%v", r)
+	for _, a := range everyWay(t, "none") {
+		b := a.up(t, func(s *specs.Spec) { addCaps(s, "CAP_SYS_PTRACE") }, "sh", "-c", "intruder peek "+a.marker+" > /log")
+		for end := time.Now().Add(2 * time.Second); time.Now().Before(end); {
+			r := a.do(t, "exec", b.ID, "true")
+			if log, _ := os.ReadFile(b.Rootfs() + "/log"); len(log) > 0 {
+				t.Fatalf("pid 1 says: %s", log)
+			}
+			if r.Exit != 0 {
+				t.Fatalf("want success:\n%v", r)
+			}
 		}
 	}
 }
@@ -137,16 +140,17 @@ func TestAttack_LeakedDescriptors(t *testing.T) {
 // from Permitted: the container and both execs have them.
 func TestAttack_CVE_2022_29162_InheritableCaps(t *testing.T) {
 	for _, profile := range []string{"", "none"} {
-		a := open(t, profile)
-		script := "grep -E 'Cap(Inh|Amb)' /proc/self/status"
-		b := a.up(t, nil, "sleep", "1000")
-		caps := []string{"exec", b.ID, "sh", "-c", script}
-		more := []string{"exec", "--cap", "CAP_KILL", b.ID, "sh", "-c", script}
-		for name, r := range map[string]harness.Result{
-			"run": a.run(t, harness.Sh(script), nil), "exec": a.do(t, caps...), "exec --cap": a.do(t, more...),
-		} {
-			if r.Exit != 0 || strings.Count(r.Stdout, "0000000000000000") != 2 {
-				t.Errorf("profile %q, %s:\n%v", profile, name, r)
+		for _, a := range everyWay(t, profile) {
+			script := "grep -E 'Cap(Inh|Amb)' /proc/self/status"
+			b := a.up(t, nil, "sleep", "1000")
+			caps := []string{"exec", b.ID, "sh", "-c", script}
+			more := []string{"exec", "--cap", "CAP_KILL", b.ID, "sh", "-c", script}
+			for name, r := range map[string]harness.Result{
+				"run": a.run(t, harness.Sh(script), nil), "exec": a.do(t, caps...), "exec --cap": a.do(t, more...),
+			} {
+				if r.Exit != 0 || strings.Count(r.Stdout, "0000000000000000") != 2 {
+					t.Errorf("profile %q, %s:\n%v", profile, name, r)
+				}
 			}
 		}
 	}
@@ -188,19 +192,20 @@ func TestAttack_NoPivotChrootEscape(t *testing.T) {
 // A startContainer hook is a program of the container's file system, that is of the image. Seen with it run as any
 // other hook, in the container's mount namespace alone: all capabilities of the host's root.
 func TestAttack_StartContainerHookOfTheImage(t *testing.T) {
-	a := open(t, "none")
-	b := a.bundle(t, func(s *specs.Spec) {
-		s.Hooks = &specs.Hooks{StartContainer: []specs.Hook{{Path: "/hook", Args: []string{"hook"}}}}
-	}, func(rootfs string) {
-		write(t, rootfs+"/hook", "#!/bin/sh\nexec /bin/intruder caps > /log\n", 0o755)
-	})
-	a.do(t, "run", "--bundle", b.Dir, b.ID)
-	log, err := os.ReadFile(b.Rootfs() + "/log")
-	if err != nil {
-		t.Fatal(err)
-	}
-	if !strings.Contains(string(log), "pid 2 CapEff a80425fb\n") {
-		t.Errorf("the hook says %q, want the container's own pids and capabilities", log)
+	for _, a := range everyWay(t, "none") {
+		b := a.bundle(t, func(s *specs.Spec) {
+			s.Hooks = &specs.Hooks{StartContainer: []specs.Hook{{Path: "/hook", Args: []string{"hook"}}}}
+		}, func(rootfs string) {
+			write(t, rootfs+"/hook", "#!/bin/sh\nexec /bin/intruder caps > /log\n", 0o755)
+		})
+		a.do(t, "run", "--bundle", b.Dir, b.ID)
+		log, err := os.ReadFile(b.Rootfs() + "/log")
+		if err != nil {
+			t.Fatal(err)
+		}
+		if !strings.Contains(string(log), "pid 2 CapEff a80425fb\n") {
+			t.Errorf("the hook says %q, want the container's own pids and capabilities", log)
+		}
 	}
 }
 
