@@ -22,7 +22,7 @@ import (
 // Create makes a container whose first process waits for Start.
 func (s *Service) Create(ctx context.Context, r *task.CreateTaskRequest) (*task.CreateTaskResponse, error) {
 	if r.Checkpoint != "" {
-		return nil, errCheckpoint()
+		return nil, errCheckpoint(container.ErrNoCheckpoint)
 	}
 	if err := s.reserve(r.ID); err != nil {
 		return nil, err

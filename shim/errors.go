@@ -29,9 +29,8 @@ func invalidArgument(format string, args ...any) error {
 	return status.Error(codes.InvalidArgument, fmt.Sprintf(format, args...))
 }
 
-func errCheckpoint() error {
-	return status.Error(codes.Unimplemented, "agentsafe does not checkpoint containers")
-}
+// errCheckpoint gives the reason why there is no checkpoint the code that containerd takes for it.
+func errCheckpoint(reason error) error { return status.Error(codes.Unimplemented, reason.Error()) }
 
 // toStatus gives an error the code that containerd and its clients branch on; its text stays as it is.
 func toStatus(err error) error {

@@ -234,8 +234,3 @@ func (a *app) load(id string) (*container.Runtime, *container.Container, error) 
 	c, err := rt.Load(id)
 	return rt, c, err
 }
-
-// noCheckpoint is the answer to checkpoint and restore.
-func (a *app) noCheckpoint(context.Context, []string) error {
-	return errors.New("checkpoint and restore are not supported by this runtime; the container was left as it is")
-}

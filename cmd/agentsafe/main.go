@@ -62,7 +62,7 @@ func run(args []string) int {
 // app is one invocation: the global flags.
 type app struct {
 	root, logPath, logFormat, rootless string
-	profile                            string
+	profile, criu                      string
 	debug, systemdCgroup               bool
 	log                                logger
 }
@@ -89,8 +89,8 @@ func commands() []command {
 		{"events", "print statistics and out-of-memory events", (*app).events},
 		{"features", "print what this runtime supports, as JSON", (*app).features},
 		{"spec", "write a config.json to start from", (*app).spec},
-		{"checkpoint", "checkpoint a container", (*app).noCheckpoint},
-		{"restore", "restore a container from a checkpoint", (*app).noCheckpoint},
+		{"checkpoint", "say why a container can't be checkpointed", (*app).checkpoint},
+		{"restore", "refused: there are no checkpoints", (*app).restore},
 	}
 }
 
@@ -104,14 +104,13 @@ func (a *app) dispatch(ctx context.Context, args []string) error {
 	fs.StringVar(&a.profile, "profile", "", "policy `name` for new containers (default: the host's configuration, else agent)")
 	fs.BoolVar(&a.debug, "debug", false, "log more")
 	fs.BoolVar(&a.systemdCgroup, "systemd-cgroup", false, "let systemd make the cgroups")
-	criu := fs.String("criu", "", "ignored, for compatibility with runc")
+	fs.StringVar(&a.criu, "criu", "", "`program` of CRIU, asked by checkpoint (default: that of PATH)")
 	showVersion := fs.Bool("version", false, "print the version")
 	fs.BoolVar(showVersion, "v", false, "print the version")
 	fs.Usage = func() { printUsage(fs) }
 	if err := fs.Parse(args); err != nil {
 		return err
 	}
-	_ = criu
 	if err := a.log.open(a.logPath, a.logFormat, a.debug); err != nil {
 		return err
 	}

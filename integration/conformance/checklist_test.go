@@ -36,6 +36,7 @@ func checklist() []section {
 			{"events and statistics", "integration/oci TestEvents"},
 			{"pause and resume", "integration/oci TestPause"},
 			{"update by flags and by JSON", "integration/oci TestUpdate, TestUpdateFlags"},
+			{"checkpoint and restore: refused with the reason, or with CRIU's", "integration/oci TestCheckpoint"},
 			{"HOME from the container's own accounts", "runtime/container TestHomeDirectory, TestEnvironmentAddsHome"},
 			{"signals to the runtime reach the process, the Go runtime's own (SIGURG) does not", "integration/oci TestRun"},
 		}},
@@ -73,7 +74,7 @@ func checklist() []section {
 			{"crun#1838: bytes of a terminal are lost", "integration/shim TestTerminal, TestReaderThatStops"},
 			{"crun#2097: idmapped binds leak to the host", "integration/oci TestIDMappedMount"},
 			{"crun#2122: rslave and rshared", "integration/oci TestPropagation"},
-			{"containerd#13849, #12344: shims that stay or go too early", "integration/shim TestSoak, TestKilledShimKeepsTheExit"},
+			{"containerd#13849, #12344: shims that stay or go too early", "integration/shim TestSoak, TestKilledShimKeepsTheExit, TestCrash_Shim"},
 			{"containerd#8893: the out-of-memory event before the exit", "integration/shim TestOOMComesBeforeTheExit"},
 			{"youki#3553: a host name without its namespace", "integration/oci TestBadSpec"},
 		}},
@@ -81,7 +82,7 @@ func checklist() []section {
 			{"system calls that a kernel does not have", "integration/kernels TestWithout, TestMemoryPolicyWithout"},
 			{"another kernel, systemd, pure cgroup v2", "integration/vm TestSystemdCgroupV2"},
 			{"many callers at once", "integration/races TestOneID, TestManyIDs, TestDeleteDuringExec, TestKillDuringCreate, TestFreezeDuringExec"},
-			{"a crash at any step of create", "integration/attacks TestCrash_Kill, TestCrash_Error"},
+			{"a crash at any step of create, start, exec and delete, and of the shim", "integration/attacks TestCrash_Kill, TestCrash_Error; integration/shim TestCrash_Shim"},
 		}},
 	}
 }
