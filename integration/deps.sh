@@ -13,7 +13,8 @@ packages=(
   chromium fonts-liberation fonts-dejavu-core                         # reports are looked at
   wget bind9-dnsutils netcat-openbsd openssh-client openssh-server     # clients of the network, and a server
 )
-[ "${1:-}" != long ] || packages+=(qemu-system-x86 e2fsprogs)          # a virtual machine of its own
+[ "${1:-}" != long ] || packages+=(qemu-system-x86 e2fsprogs          # a virtual machine of its own
+  cargo default-jdk-headless)                                        # toolchains that do real work under profiles
 
 missing=()
 for p in "${packages[@]}"; do

@@ -173,10 +173,18 @@ func ExplainPath(p *Profile, file string) []Answer {
 		}
 		out = append(out, Answer{
 			VerdictRefused, "filesystem." + set.field, set.field + ": EACCES, no entry covers it",
-			"filesystem: {" + set.key + ": [..., " + path.Dir(file) + "]}",
+			"filesystem: {" + set.key + ": [..., " + folderOf(file) + "]}",
 		})
 	}
 	return out
+}
+
+// folderOf is what to grant for a file: its folder, unless that is all.
+func folderOf(file string) string {
+	if dir := path.Dir(file); dir != "/" {
+		return dir
+	}
+	return file
 }
 
 // ExplainEnv says what a profile makes of a variable.

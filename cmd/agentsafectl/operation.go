@@ -18,6 +18,7 @@ import (
 	"github.com/agentsafe/agentsafe/fs/image"
 	"github.com/agentsafe/agentsafe/fs/layer"
 	"github.com/agentsafe/agentsafe/runtime/container"
+	"github.com/agentsafe/agentsafe/runtime/denials"
 )
 
 // Names below a run directory and below the data directory.
@@ -41,6 +42,10 @@ type operation struct {
 
 	rootless bool          // for an ordinary user, as root of that user's namespace
 	ids      container.IDs // of that namespace
+	// created is called when the container waits to be started; nil for nothing to do.
+	created func(c *container.Container) error
+	// denials is what --json adds at the end; nil for nothing.
+	denials func() []denials.Denial
 
 	workspace *os.File // nil for none
 	user      task.User
@@ -329,6 +334,8 @@ type result struct {
 	DroppedStdout  int64          `json:"stdoutDroppedBytes,omitempty"`
 	DroppedStderr  int64          `json:"stderrDroppedBytes,omitempty"`
 	Notes          []string       `json:"notes,omitempty"`
+	// Denials is what `profile test` has found.
+	Denials []denials.Denial `json:"denials,omitempty"`
 }
 
 // text is captured output: a JSON string, or {"base64": ...} if it is not UTF-8.
@@ -351,6 +358,9 @@ func (o *operation) report(out outcome, captured *[2]capture) error {
 	}
 	if out.timedOut {
 		res.ExitCode = exitTimeout
+	}
+	if o.denials != nil {
+		res.Denials = o.denials()
 	}
 	enc := json.NewEncoder(os.Stdout)
 	enc.SetEscapeHTML(false)

@@ -31,6 +31,7 @@ func (o *operation) execute(ctx context.Context, captured *[2]capture) (out outc
 	signal.Notify(signals)
 	defer signal.Stop(signals)
 	create := &container.CreateOptions{ID: o.request.ID, Bundle: o.dir.path, Spec: o.spec(), Attached: true}
+	create.Held = o.created != nil // set up, and waiting, when created is called
 	var owner *supervise.Supervisor
 	create.SuperviseAlways, create.Supervise = true, supervise.InProcess(supervise.Options{
 		WallClock: o.flags.timeout, WallClockRule: "--timeout", Version: version,
@@ -68,6 +69,11 @@ func (o *operation) execute(ctx context.Context, captured *[2]capture) (out outc
 		return o.runtime.Delete(context.WithoutCancel(ctx), o.request.ID, true)
 	}
 	defer func() { err = errors.Join(err, remove()) }()
+	if o.created != nil {
+		if err := o.created(c); err != nil {
+			return outcome{}, err
+		}
+	}
 	if err := c.Start(ctx); err != nil {
 		return outcome{}, &startError{err}
 	}

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"errors"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -18,9 +19,16 @@ type toolchain struct {
 	want    string
 	// refused is what the profile must not let pass.
 	refused string
-	// long jobs run with AGENTSAFE_TEST_LONG alone: this one compiles Go's standard library.
+	// outside is a profile under which the job itself fails; "" for none.
+	outside string
+	// user is who does the job; "" is the owner of the folder.
+	user string
+	// long jobs run with AGENTSAFE_TEST_LONG alone: they compile Go's standard library, or need packages of 100 MB.
 	long bool
 }
+
+// browserProfile is offline with what Chromium's sandbox needs.
+const browserProfile = "apiVersion: agentsafe.dev/v1\nkind: Profile\nmetadata: {name: browser}\nextends: offline\nsyscalls: {packs: [browser]}\n"
 
 // debugProfile is lint with a debugger.
 const debugProfile = "apiVersion: agentsafe.dev/v1\nkind: Profile\nmetadata: {name: debugger}\nextends: offline\nsyscalls: {packs: [debug]}\n"
@@ -52,9 +60,22 @@ func toolchains() map[string]toolchain {
 			job:   "/usr/bin/node a.js",
 		},
 		"gdb under the pack debug": {
-			tools: []string{"gdb", "gcc"}, profile: "./debugger.yaml", want: "= 7\n", refused: network,
+			tools: []string{"gdb", "gcc"}, profile: "./debugger.yaml", outside: "offline", want: "= 7\n", refused: network,
 			files: map[string]string{"a.c": "int seven(void){return 7;}\nint main(void){return seven()-7;}\n", "debugger.yaml": debugProfile},
 			job:   "gcc -g -o a a.c && gdb -q -batch -ex 'break seven' -ex run -ex finish ./a 2>&1 | grep -o '= 7$'",
+		},
+		"headless Chromium under the pack browser": {
+			long: true, tools: []string{"chromium"}, profile: "./browser.yaml", outside: "offline", user: "1000:1000", want: "answer 42\n</body></html>\n", refused: network,
+			files: map[string]string{"page.html": "<html><body>no<script>document.body.textContent = 'answer ' + 6 * 7</script></body></html>\n", "browser.yaml": browserProfile},
+			job:   "/usr/lib/chromium/chromium --headless --disable-gpu --user-data-dir=/tmp/c --dump-dom file://$PWD/page.html 2>/tmp/log || { tail -3 /tmp/log; exit 1; }",
+		},
+		"cargo": {
+			long: true, tools: []string{"/usr/bin/cargo"}, profile: "offline", want: "1 passed\n42\n", refused: network,
+			files: map[string]string{
+				"Cargo.toml":  "[package]\nname = \"shop\"\nversion = \"0.1.0\"\nedition = \"2021\"\n",
+				"src/main.rs": "fn main() { println!(\"{}\", 6 * 7); }\n#[test]\nfn two() { assert_eq!(1 + 1, 2); }\n",
+			},
+			job: "/usr/bin/cargo test -q --offline 2>&1 | grep -o '1 passed'; /usr/bin/cargo run -q --offline",
 		},
 		"java": {
 			tools: []string{"java", "javac"}, profile: "offline", want: "hello\n", refused: network,
@@ -86,11 +107,24 @@ func TestToolchains(t *testing.T) {
 				t.Fatal(err)
 			}
 			for file, text := range c.files {
-				if err := os.WriteFile(filepath.Join(b.workspace, file), []byte(text), 0o644); err != nil {
+				path := filepath.Join(b.workspace, file)
+				if err := errors.Join(os.MkdirAll(filepath.Dir(path), 0o777), os.WriteFile(path, []byte(text), 0o644)); err != nil {
 					t.Fatal(err)
 				}
 			}
-			if out, err := b.in("run", "-q", "--profile", c.profile, "--", "sh", "-ec", c.job); err != nil || !strings.HasSuffix(out, c.want) {
+			job := func(profile string) []string {
+				args := []string{"run", "-q", "--profile", profile}
+				if c.user != "" {
+					args = append(args, "--user", c.user)
+				}
+				return append(args, "--", "sh", "-ec", c.job)
+			}
+			if c.outside != "" {
+				if out, err := b.in(job(c.outside)...); err == nil {
+					t.Errorf("the job passed under %s\n%s", c.outside, out)
+				}
+			}
+			if out, err := b.in(job(c.profile)...); err != nil || !strings.HasSuffix(out, c.want) {
 				t.Errorf("the job: %v\n%s", err, out)
 			}
 			if out, err := b.in("run", "-q", "--profile", c.profile, "--", "sh", "-ec", c.refused); err == nil {

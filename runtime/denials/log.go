@@ -25,7 +25,7 @@ const (
 
 // Denial is one refusal.
 type Denial struct {
-	Time time.Time `json:"time"`
+	Time time.Time `json:"time,omitzero"`
 	Kind Kind      `json:"kind"`
 	// What was refused: "ptrace", "write /etc/passwd", "example.com:443".
 	What string `json:"what"`

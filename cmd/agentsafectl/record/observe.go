@@ -221,29 +221,26 @@ func interpreter(program string) string {
 
 // connect counts addresses beyond this host.
 func (r *recorder) connect(t *stop) {
-	const longest = 128
-	raw := make([]byte, min(t.args[2], longest))
-	if len(raw) < 8 || !t.read(t.args[1], raw) {
+	to := t.socketAddress(t.args[1], t.args[2])
+	const dns = 53
+	if addr := to.Addr(); !addr.IsValid() || addr.IsLoopback() || addr.IsUnspecified() || to.Port() == 0 || to.Port() == dns {
 		return
 	}
+	r.seen.Addresses[to.String()]++
+}
+
+// parseSocketAddress reads a struct sockaddr_in or sockaddr_in6; invalid for anything else.
+func parseSocketAddress(raw []byte) netip.AddrPort {
 	var addr netip.Addr
-	switch binary.LittleEndian.Uint16(raw) {
-	case unix.AF_INET:
+	switch family := binary.LittleEndian.Uint16(raw); {
+	case family == unix.AF_INET && len(raw) >= 8:
 		addr = netip.AddrFrom4([4]byte(raw[4:8]))
-	case unix.AF_INET6:
-		if len(raw) < 24 {
-			return
-		}
+	case family == unix.AF_INET6 && len(raw) >= 24:
 		addr = netip.AddrFrom16([16]byte(raw[8:24])).Unmap()
 	default:
-		return
+		return netip.AddrPort{}
 	}
-	port := binary.BigEndian.Uint16(raw[2:])
-	const dns = 53
-	if addr.IsLoopback() || addr.IsUnspecified() || port == 0 || port == dns {
-		return
-	}
-	r.seen.Addresses[netip.AddrPortFrom(addr, port).String()]++
+	return netip.AddrPortFrom(addr, binary.BigEndian.Uint16(raw[2:]))
 }
 
 // message looks at the first buffer of a struct msghdr: sendmmsg's begins with one.

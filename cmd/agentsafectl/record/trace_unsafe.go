@@ -6,11 +6,12 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// syscallInfo is struct ptrace_syscall_info at a seccomp stop. Source: linux/ptrace.h.
+// syscallInfo is struct ptrace_syscall_info at a seccomp stop or at an entry; at an exit nr is the result, and the
+// first byte of args says whether it is an error. Source: linux/ptrace.h.
 type syscallInfo struct {
 	op      uint8
 	_       [3]uint8
-	_       uint32 // architecture
+	arch    uint32
 	_, _    uint64 // instruction and stack pointers
 	nr      uint64
 	args    [6]uint64
@@ -19,9 +20,30 @@ type syscallInfo struct {
 }
 
 const (
+	ptraceSeize          = 0x4206
+	ptraceListen         = 0x4208
 	ptraceGetSyscallInfo = 0x420e
-	infoSeccomp          = 3
+
+	infoEntry   = 1
+	infoExit    = 2
+	infoSeccomp = 3
 )
+
+// seize makes this thread the tracer of a process that runs, without stopping it.
+func seize(pid, options int) error {
+	if _, _, errno := unix.Syscall6(unix.SYS_PTRACE, ptraceSeize, uintptr(pid), 0, uintptr(options), 0, 0); errno != 0 {
+		return errno
+	}
+	return nil
+}
+
+// listen leaves a task in its job-control stop, and is told when it goes on.
+func listen(pid int) error {
+	if _, _, errno := unix.Syscall6(unix.SYS_PTRACE, ptraceListen, uintptr(pid), 0, 0, 0, 0); errno != 0 {
+		return errno
+	}
+	return nil
+}
 
 // readSyscallInfo asks for the call that a task stopped at.
 func readSyscallInfo(pid int) (*syscallInfo, error) {

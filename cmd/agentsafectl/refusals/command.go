@@ -142,7 +142,11 @@ func Write(out io.Writer, list []denials.Denial, heads *bool) error {
 		if allow == "" && d.Why != "" {
 			allow = "(" + d.Why + ")"
 		}
-		fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\t%s\n", d.Time.Local().Format("15:04:05"), d.Kind, what, dash(Printable(d.Answer)), dash(Printable(d.Rule)), dash(Printable(allow)))
+		at := "-"
+		if !d.Time.IsZero() {
+			at = d.Time.Local().Format("15:04:05")
+		}
+		fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\t%s\n", at, d.Kind, what, dash(Printable(d.Answer)), dash(Printable(d.Rule)), dash(Printable(allow)))
 	}
 	return w.Flush()
 }
