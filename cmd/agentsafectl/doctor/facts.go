@@ -19,10 +19,14 @@ type Facts struct {
 	MemfdErr    string            // making, sealing and making executable
 	MemfdNoExec int               // sysctl vm.memfd_noexec
 
-	UserNSMax      int // sysctl user.max_user_namespaces; -1 if unknown
-	UserNSErr      string
-	UserNSForAll   bool // also without privilege, as far as sysctls say
-	SubIDs         bool // the user has subordinate ids
+	UserNSMax    int // sysctl user.max_user_namespaces; -1 if unknown
+	UserNSErr    string
+	UserNSForAll bool // also without privilege, as far as sysctls say
+	SubIDs       bool // the user has subordinate ids
+	// Mappers says that newuidmap and newgidmap are there, Delegated which cgroup controllers an ordinary user who asks
+	// can limit by.
+	Mappers        bool
+	Delegated      []string
 	OverlayErr     string
 	OverlayUserErr string // with userxattr, in a user namespace
 	NFTablesErr    string

@@ -18,11 +18,11 @@ func Judge(f *Facts) *Report {
 			"open_tree", "move_mount", "fsopen", "fsconfig", "fsmount", "mount_setattr"),
 		judgeSyscalls(f, "pidfd", "pidfd_open, pidfd_send_signal", "pidfd_open", "pidfd_send_signal"),
 		judgeSyscalls(f, "clone3", "clone3, close_range", "clone3", "close_range"),
-		judgeMemfd(f), judgeNamespaces(f), judgeUserNS(f), judgeNFTables(f), judgeOverlay(f), judgeLSM(f), judgeCore(f))
+		judgeMemfd(f), judgeNamespaces(f), judgeUserNS(f), judgeRootless(f), judgeNFTables(f), judgeOverlay(f), judgeLSM(f), judgeCore(f))
 	r.Rows = append(r.Rows, judgeConfig(f.Config))
 	r.Rows = append(r.Rows, judgePrograms(f)...)
 	for _, d := range f.Dirs {
-		r.Rows = append(r.Rows, judgeDir(d))
+		r.Rows = append(r.Rows, judgeDir(d, f.UID))
 	}
 	for _, e := range f.Engines {
 		r.Rows = append(r.Rows, judgeEngine(e, f.Programs["agentsafe"]))
@@ -76,8 +76,10 @@ const capSysResource = 24
 func judgePrivileges(f *Facts) Row {
 	row := Row{Check: "privileges", Status: OK, Required: true, Detail: fmt.Sprintf("uid %d", f.UID)}
 	if f.UID != 0 {
-		row.Status, row.Detail = Degraded, row.Detail+"; some rows can't be told without root"
-		row.Advice = "run `sudo agentsafectl doctor`; making containers needs root for now"
+		row.Detail += ": containers are made in a user namespace of this user's; some rows can't be told without root"
+		if f.UserNSErr != "" {
+			row.Status, row.Advice = Missing, "see the row user namespaces, or run as root"
+		}
 		return row
 	}
 	var lacking []string

@@ -2,6 +2,7 @@ package doctor
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 )
 
@@ -20,6 +21,44 @@ func judgeUserNS(f *Facts) Row {
 		row.Detail += "; subordinate ids for this user"
 	} else {
 		row.Detail += "; no subordinate ids for this user in /etc/subuid"
+	}
+	return row
+}
+
+// judgeRootless says what an ordinary user can do here.
+func judgeRootless(f *Facts) Row {
+	row := Row{Check: "without root", Status: OK}
+	if f.UserNSErr != "" || !f.UserNSForAll {
+		row.Status, row.Detail = Missing, "ordinary users can't run containers: no user namespaces for them"
+		return row
+	}
+	switch {
+	case f.SubIDs && f.Mappers:
+		row.Detail = "ids of several users"
+	case f.SubIDs:
+		row.Detail = "one id: newuidmap and newgidmap are missing"
+		row.Advice = "apt install uidmap, for images with several users and rootless Podman"
+	default:
+		row.Detail = "one id"
+	}
+	if f.OverlayUserErr != "" {
+		row.Status = Degraded
+		row.Detail += "; no overlaid workspaces"
+	}
+	if f.UID == 0 {
+		row.Detail += "; limits where cgroups are delegated"
+		return row
+	}
+	var lacking []string
+	for _, c := range []string{"memory", "cpu", "pids"} {
+		if !slices.Contains(f.Delegated, c) {
+			lacking = append(lacking, c)
+		}
+	}
+	if len(lacking) > 0 {
+		row.Status = Degraded
+		row.Detail += "; no cgroup is delegated for " + strings.Join(lacking, ", ") + ": profiles that limit these are refused"
+		row.Advice = "systemd-run --user --scope -p Delegate=yes agentsafectl ..., on cgroup v2"
 	}
 	return row
 }
@@ -120,19 +159,19 @@ func judgePrograms(f *Facts) []Row {
 // lowSpaceBytes is where images and layers get tight.
 const lowSpaceBytes = 1 << 30
 
-func judgeDir(d DirFacts) Row {
+func judgeDir(d DirFacts, uid int) Row {
 	row := Row{Check: d.Name, Status: OK, Required: true, Detail: d.Path}
 	switch {
 	case d.Err != "":
 		row.Status, row.Detail = Missing, d.Path+": "+d.Err
-		row.Advice = "make the directory usable for root, or name another one"
+		row.Advice = "make the directory usable for you, or name another one"
 	case !d.Exists:
 		row.Detail += ": will be made"
-	case d.UID != 0 || d.Mode&0o022 != 0:
+	case int(d.UID) != uid || d.Mode&0o022 != 0:
 		// Whoever can write there decides what later runs believe.
 		row.Status = Missing
 		row.Detail += fmt.Sprintf(": owner %d, mode %04o", d.UID, d.Mode)
-		row.Advice = "chown root and chmod go-w " + d.Path
+		row.Advice = fmt.Sprintf("chown %d and chmod go-w %s", uid, d.Path)
 	case d.FreeBytes < lowSpaceBytes:
 		row.Status = Degraded
 		row.Detail += fmt.Sprintf(": %d MiB free", d.FreeBytes>>20)

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io/fs"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"runtime"
 	"slices"
@@ -15,6 +16,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/agentsafe/agentsafe/runtime/cgroup"
 	"github.com/agentsafe/agentsafe/runtime/container"
 )
 
@@ -47,6 +49,7 @@ func Probe(ctx context.Context, o Options) (*Facts, error) {
 	f.UserNSForAll = readInt("/proc/sys/kernel/unprivileged_userns_clone", 1) == 1 &&
 		readInt("/proc/sys/kernel/apparmor_restrict_unprivileged_userns", 0) == 0
 	f.SubIDs = subordinateIDs()
+	f.Mappers, f.Delegated = idMappers(), delegated()
 	children(ctx, o, f)
 	f.Dirs = []DirFacts{directory("state directory", o.StateDir), directory("data directory", o.DataDir)}
 	f.Engines = engines(ctx, "/")
@@ -245,6 +248,29 @@ func subordinateIDs() bool {
 	return false
 }
 
+// idMappers looks for the setuid programs that write the maps of ordinary users.
+func idMappers() bool {
+	_, uerr := exec.LookPath("newuidmap")
+	_, gerr := exec.LookPath("newgidmap")
+	return uerr == nil && gerr == nil
+}
+
+// delegated lists the controllers that this process may limit by.
+func delegated() []string {
+	host, err := cgroup.ReadHost()
+	if err != nil {
+		return nil
+	}
+	host.AskWritable()
+	var out []string
+	for _, c := range []string{"memory", "cpu", "pids"} {
+		if host.Delegates(c) {
+			out = append(out, c)
+		}
+	}
+	return out
+}
+
 // cgroups looks at where this process is.
 func cgroups() CgroupFacts {
 	c := CgroupFacts{Mode: "none"}
@@ -312,6 +338,10 @@ func readInt(path string, otherwise int) int {
 
 func directory(name, path string) DirFacts {
 	d := DirFacts{Name: name, Path: path}
+	if path == "" {
+		d.Err = "there is no place for it: set XDG_RUNTIME_DIR and HOME"
+		return d
+	}
 	for at := path; ; at = filepath.Dir(at) {
 		var st unix.Stat_t
 		err := unix.Stat(at, &st)
