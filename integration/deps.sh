@@ -9,6 +9,7 @@ packages=(
   containernetworking-plugins iptables nftables iproute2 uidmap      # their networks
   busybox-static mmdebstrap                                          # images without a registry
   strace qemu-user-static                                            # faults injected, arm64 emulated
+  e2fsprogs umoci                                                     # quotas of layers, layers in images
   procps python3 python3-pip gdb curl                                  # what tasks of the tests use
   chromium fonts-liberation fonts-dejavu-core                         # reports are looked at
   wget bind9-dnsutils netcat-openbsd openssh-client openssh-server     # clients of the network, and a server

@@ -7,6 +7,7 @@ import (
 	"os"
 	"path"
 	"strings"
+	"time"
 
 	"github.com/spf13/cobra"
 	"golang.org/x/sys/unix"
@@ -25,6 +26,7 @@ func (a *app) exportCommand() *cobra.Command {
 
 patch      a patch that git apply takes, binary files included, relative to the
            workspace (with several workspaces: to /)
+git        the same as a mail, which git am makes a commit of
 tar        the new and changed files, relative to the workspace
 oci-layer  a layer of an OCI image, with whiteouts, at the workspace's path`,
 		Args: cobra.ExactArgs(1),
@@ -34,10 +36,10 @@ oci-layer  a layer of an OCI image, with whiteouts, at the workspace's path`,
 				return err
 			}
 			defer closeAll()
-			return exportTo(c.OutOrStdout(), output, func(w io.Writer) error { return export(w, cmp, format) })
+			return exportTo(c.OutOrStdout(), output, func(w io.Writer) error { return export(w, cmp, format, args[0]) })
 		},
 	}
-	c.Flags().StringVar(&format, "format", "patch", "patch, tar or oci-layer")
+	c.Flags().StringVar(&format, "format", "patch", "patch, git, tar or oci-layer")
 	c.Flags().BoolVar(&root, "rootfs", false, "what the container has changed in its root file system")
 	c.Flags().StringVarP(&output, "output", "o", "", "write to `file`, which must not exist")
 	return c
@@ -66,8 +68,17 @@ func exportTo(out io.Writer, name string, write func(io.Writer) error) error {
 	return w.Flush()
 }
 
-func export(w io.Writer, cmp *layer.Comparison, format string) error {
+func export(w io.Writer, cmp *layer.Comparison, format, name string) error {
 	switch format {
+	case "git":
+		if err := mailHead(w, "what agentsafe has of "+name, time.Now()); err != nil {
+			return err
+		}
+		if err := export(w, cmp, "patch", name); err != nil {
+			return err
+		}
+		_, err := io.WriteString(w, "-- \nagentsafe\n\n")
+		return err
 	case "patch":
 		several := len(workspaces(cmp)) > 1
 		for i := range cmp.List {
@@ -101,7 +112,14 @@ func export(w io.Writer, cmp *layer.Comparison, format string) error {
 		}
 		return t.Close()
 	}
-	return fmt.Errorf("export: format %q: want patch, tar or oci-layer", format)
+	return fmt.Errorf("export: format %q: want patch, git, tar or oci-layer", format)
+}
+
+// mailHead writes what stands before a patch in a mail that git am takes. The subject is one line of visible characters.
+func mailHead(w io.Writer, subject string, at time.Time) error {
+	_, err := fmt.Fprintf(w, "From %040d Mon Sep 17 00:00:00 2001\nFrom: agentsafe <agentsafe@localhost>\nDate: %s\nSubject: [PATCH] %s\n"+
+		"MIME-Version: 1.0\nContent-Type: text/plain; charset=UTF-8\nContent-Transfer-Encoding: 8bit\n\n---\n\n", 0, at.Format(time.RFC1123Z), show.SafeName(subject))
+	return err
 }
 
 func workspaces(cmp *layer.Comparison) map[string]bool {
