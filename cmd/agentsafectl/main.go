@@ -61,7 +61,7 @@ func newRootCommand() *cobra.Command {
 	c.AddCommand(newRunCommand(p), newAuditCommand(p), newDoctorCommand(p), newProfileCommand(p), newConfigCommand(), newNetworkCommand(p))
 	c.AddCommand(newRecordChildCommand(), newTraceChildCommand())
 	c.AddCommand(ps.Command(&p.state), refusals.Command(&p.state, &p.data))
-	c.AddCommand(newMCPCommand(p), newExecCommand(p), newReportCommand(p))
+	c.AddCommand(newMCPCommand(p), newExecCommand(p), newReportCommand(p), newMetricsCommand(p), newTelemetryCommand(p))
 	c.AddCommand(layers.Commands(&p.data, &p.state, p.asRoot)...)
 	return c
 }

@@ -21,7 +21,13 @@ import (
 // connect starts `agentsafectl mcp` and connects the SDK's own client to it.
 func (b *bench) connect(args ...string) *mcp.ClientSession {
 	b.t.Helper()
-	cmd := exec.Command(b.wrapper(), append([]string{"mcp"}, args...)...)
+	return b.connectBy(b.wrapper(), args...)
+}
+
+// connectBy is connect for a second session in one test.
+func (b *bench) connectBy(wrapper string, args ...string) *mcp.ClientSession {
+	b.t.Helper()
+	cmd := exec.Command(wrapper, append([]string{"mcp"}, args...)...)
 	cmd.Dir, cmd.Stderr = b.workspace, os.Stderr
 	client := mcp.NewClient(&mcp.Implementation{Name: "test"}, nil)
 	s, err := client.Connect(b.t.Context(), &mcp.CommandTransport{Command: cmd, TerminateDuration: 30 * time.Second}, nil)

@@ -37,6 +37,7 @@ func LogDir(dir, id string, created time.Time) string {
 // evidence is the log of a container; nil keeps none.
 type evidence struct {
 	log       *audit.Writer
+	dir       string
 	stop      bool // a record that can't be written ends the container
 	predicate audit.Predicate
 	keyDir    string
@@ -61,7 +62,8 @@ func (s *Supervisor) startEvidence() error {
 	}
 	state := s.c.State()
 	e := &evidence{stop: p.Evidence.OnFull != "gap", keyDir: keyDir}
-	e.log, err = audit.Open(LogDir(dir, s.c.ID(), state.Created), audit.Options{Failed: s.evidenceFailed})
+	e.dir = LogDir(dir, s.c.ID(), state.Created)
+	e.log, err = audit.Open(e.dir, audit.Options{Failed: s.evidenceFailed})
 	if err != nil {
 		return fmt.Errorf("evidence of container %q: %w", s.c.ID(), err)
 	}
@@ -296,4 +298,5 @@ func (s *Supervisor) closeEvidence() {
 	if err := e.log.Close(); err != nil {
 		s.o.Warn("evidence: " + err.Error())
 	}
+	s.sendTelemetry(e.dir)
 }
