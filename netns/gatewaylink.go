@@ -156,21 +156,7 @@ func (c *conn) request(typ, flags uint16, body []byte) error {
 	if err := c.send(append(p, body...)); err != nil {
 		return err
 	}
-	acked := false
-	err := c.receive(func(m message) error {
-		if m.typ != unix.NLMSG_ERROR {
-			return nil
-		}
-		if e := m.errno(); e != 0 {
-			return e
-		}
-		acked = true
-		return nil
-	})
-	if err == nil && !acked {
-		err = errors.New("no acknowledgement")
-	}
-	return err
+	return c.acknowledged()
 }
 
 // GatewaySockets are what a gateway serves on, all in the container's namespace. The caller closes them.

@@ -41,6 +41,11 @@ func (c *conn) loopbackUp() error {
 	if err := c.send(p); err != nil {
 		return err
 	}
+	return c.acknowledged()
+}
+
+// acknowledged waits for the answer to a message that asked for one.
+func (c *conn) acknowledged() error {
 	acked := false
 	err := c.receive(func(m message) error {
 		if m.typ != unix.NLMSG_ERROR {
