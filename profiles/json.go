@@ -148,6 +148,9 @@ func (l Limits) fields(j *jsonWriter) {
 	j.some("onOutput", l.OnOutput)
 	j.signed("openFiles", l.OpenFiles)
 	j.signed("egressBytes", l.EgressBytes)
+	j.signed("ingressBytes", l.IngressBytes)
+	j.signed("egressConnections", l.EgressConnections)
+	j.signed("egressRequests", l.EgressRequests)
 	j.signed("layerBytes", l.LayerBytes)
 	j.signed("layerInodes", l.LayerInodes)
 }

@@ -44,7 +44,7 @@ func randomProfile(r *rand.Rand) *Profile {
 		},
 		Limits: Limits{
 			MemoryBytes: one(r, int64(0), 5, 7), PIDs: one(r, int64(0), 5, 7), CPUs: one(r, 0, 0.5, 2), WallClock: one(r, Duration(0), 3, 4),
-			CPUTime: one(r, Duration(0), 3), OutputBytes: one(r, int64(0), 3), OpenFiles: one(r, int64(0), 3), EgressBytes: one(r, int64(0), 9),
+			CPUTime: one(r, Duration(0), 3), OutputBytes: one(r, int64(0), 3), OpenFiles: one(r, int64(0), 3), EgressBytes: one(r, int64(0), 9), IngressBytes: one(r, int64(0), 7), EgressConnections: one(r, int64(0), 5), EgressRequests: one(r, int64(0), 6),
 			LayerBytes: one(r, int64(0), 9), LayerInodes: one(r, int64(0), 9),
 		},
 		Trust:    Trust{UntrustedInput: r.Intn(2) == 0, Secrets: r.Intn(2) == 0, ExternalWrite: r.Intn(2) == 0, Waive: some(r, "env:A", "env:B")},

@@ -110,8 +110,13 @@ type Limits struct {
 	OpenFiles int64 `json:"openFiles,omitempty"`
 	// EgressBytes is what the gateway relays outwards.
 	EgressBytes int64 `json:"egressBytes,omitempty"`
-	LayerBytes  int64 `json:"layerBytes,omitempty"`
-	LayerInodes int64 `json:"layerInodes,omitempty"`
+	// IngressBytes is what the gateway relays to the task, EgressConnections how many connections are open at once, and
+	// EgressRequests how many connections and plain HTTP requests one name gets in all.
+	IngressBytes      int64 `json:"ingressBytes,omitempty"`
+	EgressConnections int64 `json:"egressConnections,omitempty"`
+	EgressRequests    int64 `json:"egressRequests,omitempty"`
+	LayerBytes        int64 `json:"layerBytes,omitempty"`
+	LayerInodes       int64 `json:"layerInodes,omitempty"`
 }
 
 // What becomes of a task that has written more than it may.

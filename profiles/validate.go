@@ -254,6 +254,9 @@ func (p *Profile) validateLimits() error {
 		{"outputBytes", l.OutputBytes},
 		{"openFiles", l.OpenFiles},
 		{"egressBytes", l.EgressBytes},
+		{"ingressBytes", l.IngressBytes},
+		{"egressConnections", l.EgressConnections},
+		{"egressRequests", l.EgressRequests},
 		{"layerBytes", l.LayerBytes},
 		{"layerInodes", l.LayerInodes},
 	} {

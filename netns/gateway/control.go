@@ -24,6 +24,8 @@ type Status struct {
 	Credentials []string      `json:"credentials,omitempty"`
 	// Members are the other containers of the pod, whose policies hold as well.
 	Members []string `json:"members,omitempty"`
+	// Usage is what each name has had.
+	Usage map[string]Usage `json:"usage"`
 }
 
 // Connection is one that is open.
@@ -114,7 +116,7 @@ func (g *Gateway) change(op, text string) error {
 			ceilings = append(ceilings, g.members[i].Ceiling)
 		}
 		for _, c := range ceilings {
-			if err := within(rule, c); err != nil {
+			if err := underCeiling(rule, c); err != nil {
 				return err
 			}
 		}
@@ -122,8 +124,8 @@ func (g *Gateway) change(op, text string) error {
 	return g.enact(g.members, changes)
 }
 
-// within refuses a rule that allows more than a ceiling; nil is none.
-func within(rule egress.Rule, ceiling *egress.Config) error {
+// underCeiling refuses a rule that allows more than a ceiling; nil is none.
+func underCeiling(rule egress.Rule, ceiling *egress.Config) error {
 	if ceiling == nil {
 		return nil
 	}
@@ -153,7 +155,7 @@ func merge(a, b egress.Config) egress.Config {
 }
 
 func (g *Gateway) status() Status {
-	s := Status{Policy: g.config.Policy}
+	s := Status{Policy: g.config.Policy, Usage: g.log.usages()}
 	s.Refused, s.Counts = g.log.snapshot()
 	for i := range g.config.Credentials {
 		s.Credentials = append(s.Credentials, g.config.Credentials[i].Name)

@@ -19,8 +19,9 @@ type flow struct {
 	closed           bool
 	// active is when the last byte moved; headBy, if it is set, when what the filters wait for has to be there.
 	active, headBy time.Time
-	// count is asked about the bytes of each move towards upstream, and ends the flow when it returns false.
-	count func(n int64) bool
+	// count is asked about the bytes of each move towards upstream, countIn about those of the others; either ends the
+	// flow when it returns false.
+	count, countIn func(n int64) bool
 	// ended is called once, with the bytes from and to the task.
 	ended func(out, in int64)
 }
@@ -82,7 +83,7 @@ func (f *flow) turn(pipes *pipePool, now time.Time) (more bool, err error) {
 	if err != nil {
 		return false, err
 	}
-	inMore, err := f.advance(&f.in, &f.upstream, &f.client, nil, pipes, now)
+	inMore, err := f.advance(&f.in, &f.upstream, &f.client, f.countIn, pipes, now)
 	return outMore || inMore, err
 }
 

@@ -45,6 +45,7 @@ type Gateway struct {
 	sessions map[*session]struct{}
 	perName  map[string]int
 	sent     atomic.Int64 // bytes from the task, in all
+	got      atomic.Int64 // bytes to the task, in all
 }
 
 // New compiles the policy. logFile is appended to and stays the caller's; nil logs nothing. roots are for the TLS
@@ -100,6 +101,7 @@ func (g *Gateway) Run(ctx context.Context, s Sockets) error {
 		s.Control.Close()
 	}
 	g.closeSessions(func(*session) bool { return true })
+	g.log.summarise()
 	if err := context.Cause(ctx); !errors.Is(err, context.Canceled) {
 		return err
 	}
@@ -141,26 +143,56 @@ type session struct {
 
 // open registers a session; the decision refuses one that is over a limit.
 func (g *Gateway) open(s *session) egress.Decision {
+	if d := g.withinRequests(s); !d.Allowed {
+		return d
+	}
 	g.mu.Lock()
 	defer g.mu.Unlock()
+	limits := g.shared.Load().limits
 	switch {
-	case len(g.sessions) >= g.config.Limits.Connections:
-		return egress.Decision{Code: egress.OverLimit, Reason: fmt.Sprintf("%d connections are open, the most at once", len(g.sessions))}
+	case len(g.sessions) >= limits.Connections:
+		return egress.Decision{Code: egress.OverLimit, Reason: fmt.Sprintf("%d connections are open, the most at once (limits.egressConnections)", len(g.sessions))}
 	case s.name != "" && g.perName[s.name] >= g.config.Limits.ConnectionsPerName:
 		return egress.Decision{Code: egress.OverLimit, Reason: fmt.Sprintf("%d connections to %s are open, the most at once", g.perName[s.name], s.name)}
 	case !g.withinBytes(0):
-		return egress.Decision{Code: egress.OverLimit, Reason: fmt.Sprintf("the %d bytes that may be sent are used up", g.shared.Load().egressBytes)}
+		return egress.Decision{Code: egress.OverLimit, Reason: fmt.Sprintf("the %d bytes that may be sent are used up (limits.egressBytes)", limits.EgressBytes)}
+	case !g.withinIngress(0):
+		return egress.Decision{Code: egress.OverLimit, Reason: fmt.Sprintf("the %d bytes that may be received are used up (limits.ingressBytes)", limits.IngressBytes)}
 	}
 	g.sessions[s] = struct{}{}
 	g.perName[s.name]++
 	return egress.Decision{Allowed: true}
 }
 
-// withinBytes counts bytes from the task.
-func (g *Gateway) withinBytes(n int64) bool {
-	sent, limit := g.sent.Add(n), g.shared.Load().egressBytes
-	return limit == 0 || sent < limit
+// withinRequests refuses what one name gets too much of. The gateway's own names are for reading what was refused.
+func (g *Gateway) withinRequests(s *session) egress.Decision {
+	limit, name := g.shared.Load().limits.RequestsPerName, firstOf(s.name, s.address)
+	if limit == 0 || g.internalHost(s.name) != nil {
+		return egress.Decision{Allowed: true}
+	}
+	if n := g.log.requests(name); n >= limit {
+		return egress.Decision{Code: egress.OverLimit, Reason: fmt.Sprintf("%s has had %d connections and requests, the most in all (limits.egressRequests)", name, n)}
+	}
+	return egress.Decision{Allowed: true}
 }
+
+func firstOf(a, b string) string {
+	if a != "" {
+		return a
+	}
+	return b
+}
+
+// withinBytes counts bytes from the task, withinIngress those to it.
+func (g *Gateway) withinBytes(n int64) bool {
+	return within(g.sent.Add(n), g.shared.Load().limits.EgressBytes)
+}
+
+func (g *Gateway) withinIngress(n int64) bool {
+	return within(g.got.Add(n), g.shared.Load().limits.IngressBytes)
+}
+
+func within(n, limit int64) bool { return limit == 0 || n < limit }
 
 // close ends a session and logs what it moved.
 func (s *session) close() {

@@ -4,6 +4,8 @@ import (
 	"context"
 	"fmt"
 	"net/netip"
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -174,13 +176,13 @@ func TestPod(t *testing.T) {
 	c.Ceiling = &egress.Config{Allow: []string{"*.test:443", "*.example:443"}}
 	g := newTest(t, c)
 	join := func(m wire.Member) error { return g.apply(wire.Request{Op: "join", Member: &m}) }
-	if err := join(wire.Member{Container: "b", Policy: egress.Config{Allow: []string{"a.test", "x.example"}}, EgressBytes: 100, Ceiling: &egress.Config{Allow: []string{"*.test:443"}}}); err != nil {
+	if err := join(wire.Member{Container: "b", Policy: egress.Config{Allow: []string{"a.test", "x.example"}}, Limits: wire.Limits{EgressBytes: 100}, Ceiling: &egress.Config{Allow: []string{"*.test:443"}}}); err != nil {
 		t.Fatal(err)
 	}
 	if !g.resolvable("a.test").Allowed || g.resolvable("b.test").Allowed || g.resolvable("x.example").Allowed {
 		t.Error("the policy is not that of both")
 	}
-	if s := g.shared.Load(); s.egressBytes != 100 || !s.withheld["model"] {
+	if s := g.shared.Load(); s.limits.EgressBytes != 100 || !s.withheld["model"] {
 		t.Errorf("%+v", s)
 	}
 	if err := g.apply(wire.Request{Op: "allow", Rule: "y.example"}); err == nil {
@@ -202,12 +204,59 @@ func TestPod(t *testing.T) {
 	if err := g.apply(wire.Request{Op: "allow", Rule: "c.test"}); err != nil || !g.resolvable("c.test").Allowed {
 		t.Errorf("allow: %v", err)
 	}
-	if err := g.apply(wire.Request{Op: "leave", Member: &wire.Member{Container: "b"}}); err != nil || !g.resolvable("a.test").Allowed || g.shared.Load().egressBytes != 1000 {
+	if err := g.apply(wire.Request{Op: "leave", Member: &wire.Member{Container: "b"}}); err != nil || !g.resolvable("a.test").Allowed || g.shared.Load().limits.EgressBytes != 1000 {
 		t.Errorf("leave: %v", err)
 	}
 	for _, op := range []string{"join", "leave"} {
 		if err := g.apply(wire.Request{Op: op}); err == nil {
 			t.Errorf("%s of nobody", op)
+		}
+	}
+}
+
+// Each name's share is counted, bounded, and written down at the end.
+func TestUsage(t *testing.T) {
+	c := testConfig("*.test")
+	c.Limits.RequestsPerName, c.Limits.IngressBytes = 3, 100
+	out, err := os.Create(filepath.Join(t.TempDir(), "log"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer out.Close()
+	g, err := New(c, out, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := &session{g: g, name: "a.test", port: 443}
+	for range 2 {
+		g.log.add(s.event("connect").decided(egress.Decision{Allowed: true}))
+	}
+	g.log.add(s.event("request").decided(egress.Decision{Allowed: true}))
+	g.log.add(Event{Event: "close", Name: "a.test", In: 7, Out: 8})
+	g.log.add(Event{Event: "dns", Name: "b.test"}.decided(egress.Decision{Code: egress.NoRule}))
+	if d := g.open(s); d.Allowed || d.Code != egress.OverLimit || !strings.Contains(d.Reason, "limits.egressRequests") {
+		t.Errorf("a fourth request: %+v", d)
+	}
+	if d := g.open(&session{g: g, name: "c.test", port: 443}); !d.Allowed {
+		t.Errorf("another name: %+v", d)
+	}
+	g.got.Add(100)
+	if d := g.open(&session{g: g, name: "d.test", port: 443}); d.Allowed || !strings.Contains(d.Reason, "limits.ingressBytes") {
+		t.Errorf("beyond the bytes: %+v", d)
+	}
+	for i := range 2 * maxUsage {
+		g.log.add(Event{Event: "dns", Name: fmt.Sprintf("n%d.test", i)}.decided(egress.Decision{Code: egress.NoRule}))
+	}
+	if n := len(g.log.usages()); n > maxUsage+1 {
+		t.Errorf("%d names are counted", n)
+	}
+	g.log.summarise()
+	text, err := os.ReadFile(out.Name())
+	for _, want := range []string{
+		`"event":"summary","name":"a.test","usage":{"connections":2,"requests":1,"refused":0,"bytesIn":7,"bytesOut":8}`, `"name":"(others)","usage":{"connections":0`,
+	} {
+		if err != nil || !strings.Contains(string(text), want) {
+			t.Errorf("no %s in the log (%v)", want, err)
 		}
 	}
 }

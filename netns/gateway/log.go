@@ -2,7 +2,9 @@ package gateway
 
 import (
 	"encoding/json"
+	"maps"
 	"os"
+	"slices"
 	"sync"
 	"time"
 
@@ -13,7 +15,7 @@ import (
 type Event struct {
 	Time      time.Time `json:"time"`
 	Container string    `json:"container"`
-	// Event is dns, connect, request, close, control, credential, limit, start or suppressed.
+	// Event is dns, connect, request, close, control, credential, limit, start, suppressed or summary.
 	Event    string          `json:"event"`
 	Decision string          `json:"decision,omitempty"` // allow or refuse
 	Name     string          `json:"name,omitempty"`
@@ -28,6 +30,8 @@ type Event struct {
 	Out    int64 `json:"bytesOut,omitempty"`
 	Millis int64 `json:"durationMillis,omitempty"`
 	Count  int64 `json:"count,omitempty"`
+	// Usage is in a summary: what the name has had while the gateway ran.
+	Usage *Usage `json:"usage,omitempty"`
 }
 
 func (e Event) decided(d egress.Decision) Event {
@@ -56,6 +60,86 @@ type log struct {
 	suppressed int64
 	refusals   []Event // the last ones, oldest first
 	counts     Counts
+	// usage is what each name has had, in all; names beyond maxUsage count together.
+	usage map[string]*Usage
+}
+
+// Usage is what one name has had of the network.
+type Usage struct {
+	Connections int64 `json:"connections"`
+	Requests    int64 `json:"requests"` // plain HTTP, and those with credentials
+	Refused     int64 `json:"refused"`
+	BytesIn     int64 `json:"bytesIn"`
+	BytesOut    int64 `json:"bytesOut"`
+}
+
+const (
+	maxUsage   = 1024
+	otherNames = "(others)"
+)
+
+// count adds an event to what its name has had.
+func (l *log) count(e *Event) {
+	key := firstOf(e.Name, e.Address)
+	if key == "" || e.Event == "dns" && e.Decision != "refuse" || e.Event == "control" {
+		return
+	}
+	u := l.usage[key]
+	if u == nil {
+		if len(l.usage) >= maxUsage {
+			key = otherNames
+		}
+		if u = l.usage[key]; u == nil {
+			if l.usage == nil {
+				l.usage = map[string]*Usage{}
+			}
+			u = &Usage{}
+			l.usage[key] = u
+		}
+	}
+	switch {
+	case e.Decision == "refuse":
+		u.Refused++
+	case e.Event == "connect":
+		u.Connections++
+	case e.Event == "request" || e.Event == "credential":
+		u.Requests++
+	}
+	u.BytesIn += e.In
+	u.BytesOut += e.Out
+}
+
+// requests returns how many connections and requests a name has had.
+func (l *log) requests(name string) int64 {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	u := l.usage[name]
+	if u == nil && len(l.usage) > maxUsage {
+		u = l.usage[otherNames]
+	}
+	if u == nil {
+		return 0
+	}
+	return u.Connections + u.Requests
+}
+
+// summarise writes what each name has had. It is the end of the log, so it is not bounded by its rate.
+func (l *log) summarise() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for _, name := range slices.Sorted(maps.Keys(l.usage)) {
+		l.write(Event{Time: time.Now().UTC(), Container: l.container, Event: "summary", Name: name, Usage: l.usage[name]})
+	}
+}
+
+func (l *log) usages() map[string]Usage {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	out := make(map[string]Usage, len(l.usage))
+	for name, u := range l.usage {
+		out[name] = *u
+	}
+	return out
 }
 
 // Counts sums up everything that was decided.
@@ -80,6 +164,7 @@ func (l *log) add(e Event) {
 		}
 		l.refusals = append(l.refusals, e)
 	}
+	l.count(&e)
 	l.counts.BytesIn += e.In
 	l.counts.BytesOut += e.Out
 	if now := e.Time.Unix(); now != l.second {

@@ -14,7 +14,7 @@ const maxMembers = 256
 
 // shared is what the containers of a pod have in common, beside what the policy allows.
 type shared struct {
-	egressBytes  int64 // the lowest limit; 0 is none
+	limits       wire.Limits // the lowest of each; 0 is none
 	placeholders []placeholder
 	// withheld are credentials that not all containers of the pod have. In a network that they share nobody can tell who
 	// of them asks.
@@ -31,7 +31,7 @@ func (g *Gateway) enact(members []wire.Member, changes egress.Config) error {
 	if err != nil {
 		return err
 	}
-	s := &shared{egressBytes: g.config.Limits.EgressBytes, withheld: map[string]bool{}}
+	s := &shared{limits: g.config.Limits, withheld: map[string]bool{}}
 	for i := range g.config.Credentials {
 		if c := &g.config.Credentials[i]; c.Placeholder != "" {
 			s.placeholders = append(s.placeholders, placeholder{c.Placeholder, c.Name})
@@ -45,9 +45,10 @@ func (g *Gateway) enact(members []wire.Member, changes egress.Config) error {
 			return fmt.Errorf("container %q: %w", m.Container, err)
 		}
 		others = append(others, other)
-		if m.EgressBytes > 0 && (s.egressBytes == 0 || m.EgressBytes < s.egressBytes) {
-			s.egressBytes = m.EgressBytes
-		}
+		tighten(&s.limits.EgressBytes, m.Limits.EgressBytes)
+		tighten(&s.limits.IngressBytes, m.Limits.IngressBytes)
+		tighten(&s.limits.RequestsPerName, m.Limits.RequestsPerName)
+		tighten(&s.limits.Connections, m.Limits.Connections)
 		for j := range g.config.Credentials {
 			name := g.config.Credentials[j].Name
 			if text := m.Placeholders[name]; text != "" {
@@ -61,6 +62,12 @@ func (g *Gateway) enact(members []wire.Member, changes egress.Config) error {
 	g.policy.Store(policy.And(others...))
 	g.shared.Store(s)
 	return nil
+}
+
+func tighten[T int | int64](have *T, other T) {
+	if other > 0 && (*have == 0 || other < *have) {
+		*have = other
+	}
 }
 
 // admit adds a container of the pod, or replaces what it said before; dismiss takes one out.

@@ -188,7 +188,7 @@ func (g *Gateway) finish(s *session, first *dialling, head []byte, d egress.Deci
 
 // relay gives a session to a loop, which ends it.
 func (g *Gateway) relay(s *session, upstream *net.TCPConn, f *flow) {
-	f.count = g.withinBytes
+	f.count, f.countIn = g.withinBytes, g.withinIngress
 	f.ended = func(out, in int64) {
 		s.in.Store(in)
 		s.out.Store(out)

@@ -142,6 +142,9 @@ func (c *webConn) sent(n int) error {
 func (c *webConn) Write(b []byte) (int, error) {
 	n, err := c.conn.Write(b)
 	c.in.Add(int64(n))
+	if c.g.internalHost(c.name) == nil && !c.g.withinIngress(int64(n)) {
+		return 0, errOverLimit
+	}
 	return n, err
 }
 
@@ -217,6 +220,12 @@ func (w *web) forward(rw http.ResponseWriter, r *http.Request, s *session, host 
 		d = p.ConnectAddress(netip.AddrPortFrom(dst, s.port), egress.HTTP)
 	} else {
 		d = p.Request(host, s.port, r.Method, r.URL.EscapedPath())
+	}
+	if d.Allowed {
+		counted := session{name: host, address: s.address}
+		if over := w.g.withinRequests(&counted); !over.Allowed {
+			d = over
+		}
 	}
 	if !d.Allowed {
 		w.refuse(rw, s, d)

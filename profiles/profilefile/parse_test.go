@@ -57,7 +57,7 @@ func TestParse_Full(t *testing.T) {
 		},
 		Limits: profiles.Limits{
 			MemoryBytes: 4 << 30, PIDs: 1024, CPUs: 2.5, WallClock: 15 * time.Minute, CPUTime: 90 * time.Second,
-			OutputBytes: 16 << 20, OnOutput: "discard", OpenFiles: 1024, EgressBytes: 1 << 30, LayerBytes: 2 << 30, LayerInodes: 100000,
+			OutputBytes: 16 << 20, OnOutput: "discard", OpenFiles: 1024, EgressBytes: 1 << 30, IngressBytes: 4 << 30, EgressConnections: 200, EgressRequests: 5000, LayerBytes: 2 << 30, LayerInodes: 100000,
 		},
 		Environment: profiles.Environment{
 			Allow: []string{"PATH", "LC_*"}, Deny: []string{"*_TOKEN"}, Set: map[string]string{"CI": "1", "EMPTY": ""},

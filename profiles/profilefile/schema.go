@@ -127,17 +127,20 @@ func network(n *profiles.Network) section {
 
 func limits(l *profiles.Limits) section {
 	return section{
-		"memory":      scalar(&l.MemoryBytes, profiles.ParseBytes),
-		"pids":        scalar(&l.PIDs, positive).is("integer"),
-		"cpus":        scalar(&l.CPUs, func(s string) (float64, error) { return strconv.ParseFloat(s, 64) }).is("number"),
-		"wallClock":   scalar(&l.WallClock, profiles.ParseDuration),
-		"cpuTime":     scalar(&l.CPUTime, profiles.ParseDuration),
-		"outputBytes": scalar(&l.OutputBytes, profiles.ParseBytes),
-		"onOutput":    text(&l.OnOutput).oneOf(profiles.OutputStop, profiles.OutputDiscard),
-		"openFiles":   scalar(&l.OpenFiles, positive).is("integer"),
-		"egressBytes": scalar(&l.EgressBytes, profiles.ParseBytes),
-		"layerBytes":  scalar(&l.LayerBytes, profiles.ParseBytes),
-		"layerInodes": scalar(&l.LayerInodes, positive).is("integer"),
+		"memory":            scalar(&l.MemoryBytes, profiles.ParseBytes),
+		"pids":              scalar(&l.PIDs, positive).is("integer"),
+		"cpus":              scalar(&l.CPUs, func(s string) (float64, error) { return strconv.ParseFloat(s, 64) }).is("number"),
+		"wallClock":         scalar(&l.WallClock, profiles.ParseDuration),
+		"cpuTime":           scalar(&l.CPUTime, profiles.ParseDuration),
+		"outputBytes":       scalar(&l.OutputBytes, profiles.ParseBytes),
+		"onOutput":          text(&l.OnOutput).oneOf(profiles.OutputStop, profiles.OutputDiscard),
+		"openFiles":         scalar(&l.OpenFiles, positive).is("integer"),
+		"egressBytes":       scalar(&l.EgressBytes, profiles.ParseBytes),
+		"layerBytes":        scalar(&l.LayerBytes, profiles.ParseBytes),
+		"layerInodes":       scalar(&l.LayerInodes, positive).is("integer"),
+		"ingressBytes":      scalar(&l.IngressBytes, profiles.ParseBytes),
+		"egressConnections": scalar(&l.EgressConnections, positive).is("integer"),
+		"egressRequests":    scalar(&l.EgressRequests, positive).is("integer"),
 	}
 }
 

@@ -185,7 +185,7 @@ func (c *Container) gatewayConfig(policy *Policy, linked bool) (*wire.Config, er
 	v4, v6 := netns.NameRanges()
 	config := &wire.Config{
 		Container: c.id, IPv4: v4, IPv6: v6, Policy: egressConfig(network), Ceiling: policy.Ceiling,
-		Limits: wire.Limits{EgressBytes: policy.Profile.Limits.EgressBytes},
+		Limits: gatewayLimits(&policy.Profile.Limits),
 	}
 	var servers []netip.Addr
 	var err error

@@ -107,7 +107,7 @@ func closeMembers(list []podMember) {
 // asMember is what a gateway has to know of a container. Its credentials count if the owner has the same.
 func (c *Container) asMember(p *Policy, owner *profiles.Profile) wire.Member {
 	m := wire.Member{
-		Container: c.id, Policy: egressConfig(&p.Profile.Network), Ceiling: p.Ceiling, EgressBytes: p.Profile.Limits.EgressBytes,
+		Container: c.id, Policy: egressConfig(&p.Profile.Network), Ceiling: p.Ceiling, Limits: gatewayLimits(&p.Profile.Limits),
 		Placeholders: map[string]string{},
 	}
 	for i := range p.Profile.Network.Credentials {
@@ -119,6 +119,12 @@ func (c *Container) asMember(p *Policy, owner *profiles.Profile) wire.Member {
 		}
 	}
 	return m
+}
+
+func gatewayLimits(l *profiles.Limits) wire.Limits {
+	return wire.Limits{
+		EgressBytes: l.EgressBytes, IngressBytes: l.IngressBytes, Connections: int(l.EgressConnections), RequestsPerName: l.EgressRequests,
+	}
 }
 
 func egressConfig(n *profiles.Network) egress.Config {

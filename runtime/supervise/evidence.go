@@ -2,6 +2,8 @@ package supervise
 
 import (
 	"bufio"
+	"bytes"
+	"context"
 	"crypto/sha256"
 	"encoding/hex"
 	"encoding/json"
@@ -250,6 +252,7 @@ const maxEgress = 10_000
 
 // recordEgress takes the gateway's decisions over into the log: its own goes with the container's state.
 func (s *Supervisor) recordEgress() {
+	s.awaitGateway()
 	fd, err := unix.Openat(int(s.c.Dir().Fd()), container.NetworkLog, unix.O_RDONLY|unix.O_CLOEXEC|unix.O_NOFOLLOW|unix.O_NONBLOCK, 0)
 	if err != nil {
 		return // no gateway
@@ -261,7 +264,8 @@ func (s *Supervisor) recordEgress() {
 	lines.Buffer(make([]byte, 0, 4<<10), maxLine)
 	n := 0
 	for lines.Scan() {
-		if n++; n > maxEgress || !json.Valid(lines.Bytes()) {
+		n++
+		if n > maxEgress && !bytes.Contains(lines.Bytes(), []byte(`"event":"summary"`)) || !json.Valid(lines.Bytes()) {
 			continue
 		}
 		if s.record(audit.TypeEgress, json.RawMessage(lines.Bytes())) != nil {
@@ -271,6 +275,21 @@ func (s *Supervisor) recordEgress() {
 	if n > maxEgress {
 		s.record(audit.TypeEgress, map[string]int{"omitted": n - maxEgress}) //nolint:errcheck // as above
 	}
+}
+
+// awaitGateway lets the gateway write what each name has had, which it does when the container has ended. One that does
+// not belong to this container goes on.
+func (s *Supervisor) awaitGateway() {
+	const patience = 2 * time.Second
+	if container.GatewayOwner(s.c.Dir()) != "" {
+		return
+	}
+	pidfd, pid, err := s.c.Gateway()
+	if err != nil {
+		return
+	}
+	defer pidfd.Close()
+	waitExit(context.Background(), pidfd, pid, patience)
 }
 
 // closeEvidence finishes the log and signs the statement. Without a key there is none, and the log says so.

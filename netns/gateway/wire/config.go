@@ -34,8 +34,11 @@ type Limits struct {
 	Connections int `json:"connections,omitempty"` // open at once, 16384
 	// ConnectionsPerName is how many of them one name may have, 4096.
 	ConnectionsPerName int `json:"connectionsPerName,omitempty"`
-	// EgressBytes is what the task may send in all; 0 is no limit.
-	EgressBytes int64 `json:"egressBytes,omitempty"`
+	// EgressBytes is what the task may send in all, IngressBytes what it may get; 0 is no limit.
+	EgressBytes  int64 `json:"egressBytes,omitempty"`
+	IngressBytes int64 `json:"ingressBytes,omitempty"`
+	// RequestsPerName is how many connections and plain HTTP requests one name gets in all; 0 is no limit.
+	RequestsPerName int64 `json:"requestsPerName,omitempty"`
 	// NamesPerMinute is how many new names below one wildcard are looked up, 120.
 	NamesPerMinute int `json:"namesPerMinute,omitempty"`
 }
@@ -84,8 +87,8 @@ type Member struct {
 	Container string        `json:"container"`
 	Policy    egress.Config `json:"policy"`
 	// Ceiling is as in [Config].
-	Ceiling     *egress.Config `json:"ceiling,omitempty"`
-	EgressBytes int64          `json:"egressBytes,omitempty"`
+	Ceiling *egress.Config `json:"ceiling,omitempty"`
+	Limits  Limits         `json:"limits,omitzero"`
 	// Placeholders are what it holds in place of the secrets of these credentials, by name.
 	Placeholders map[string]string `json:"placeholders,omitempty"`
 }
