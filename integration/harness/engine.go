@@ -107,8 +107,8 @@ func (b *Box) StartDocker() (*Docker, error) {
 	config := filepath.Join(b.Dir, "daemon.json")
 	data, err := json.Marshal(map[string]any{
 		"runtimes": map[string]any{
-			"agentsafe":      map[string]any{"path": runtime},
-			"agentsafe-none": map[string]any{"path": runtime, "runtimeArgs": []string{"--profile", "none"}},
+			"agentsafe":       map[string]any{"path": runtime},
+			"agentsafe-none":  map[string]any{"path": runtime, "runtimeArgs": []string{"--profile", "none"}},
 			"agentsafe-build": map[string]any{"path": runtime, "runtimeArgs": []string{"--profile", "build"}},
 		},
 		"storage-driver":   "overlay2",

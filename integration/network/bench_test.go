@@ -30,7 +30,7 @@ func TestCost(t *testing.T) {
 		t.Fatal(err)
 	}
 	go stream(l, bytesEach)
-	_, _, dir := up(t, rules("tcp://git.test:5432,9000"))
+	_, _, dir := up(t, rules("tcp://git.test:5432,9000", "tcp://other.test:5432"))
 	state, err := os.ReadFile(filepath.Join(dir, "state.json"))
 	if err != nil {
 		t.Fatal(err)
@@ -42,19 +42,22 @@ func TestCost(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer inside.Close()
-	name := lookupInside(t, inside)
-	paths := []struct {
-		name string
-		dial func(port string) (net.Conn, error)
-	}{
-		{"direct", func(port string) (net.Conn, error) { return net.Dial("tcp", net.JoinHostPort(public4, port)) }},
-		{"gateway", func(port string) (c net.Conn, err error) {
+	name, second := lookupInside(t, inside, "git.test."), lookupInside(t, inside, "other.test.")
+	through := func(name string) func(port string) (net.Conn, error) {
+		return func(port string) (c net.Conn, err error) {
 			err = in(inside, func() (err error) {
 				c, err = net.Dial("tcp", net.JoinHostPort(name, port))
 				return err
 			})
 			return c, err
-		}},
+		}
+	}
+	paths := []struct {
+		name string
+		dial func(port string) (net.Conn, error)
+	}{
+		{"direct", func(port string) (net.Conn, error) { return net.Dial("tcp", net.JoinHostPort(public4, port)) }},
+		{"gateway", through(name)},
 	}
 	var rate, first [2][]float64
 	for range turns {
@@ -67,22 +70,60 @@ func TestCost(t *testing.T) {
 	}
 	fmt.Printf("throughput    direct %7.0f MB/s   gateway %7.0f MB/s   ratio %.2f\n", median(rate[0])/1e6, median(rate[1])/1e6, median(rate[1])/median(rate[0]))
 	fmt.Printf("first byte    direct %7.0f us     gateway %7.0f us     more  %.0f us\n", median(first[0])*1e6, median(first[1])*1e6, (median(first[1])-median(first[0]))*1e6)
-	idleMemory(t, paths[1].dial, dir)
+	var each [2][]float64
+	for range turns {
+		for i, p := range paths {
+			each[i] = append(each[i], connectionRate(t, p.dial))
+		}
+	}
+	fmt.Printf("connections   direct %7.0f /s     gateway %7.0f /s     ratio %.2f (each with its first byte, 8 at a time)\n",
+		median(each[0]), median(each[1]), median(each[1])/median(each[0]))
+	idleMemory(t, []func(string) (net.Conn, error){through(name), through(second)}, dir)
 }
 
-// idleMemory opens connections and leaves them alone.
-func idleMemory(t *testing.T, dial func(string) (net.Conn, error), dir string) {
+// connectionRate opens connections, waits for the first byte of each, and closes them.
+func connectionRate(t *testing.T, dial func(string) (net.Conn, error)) float64 {
+	t.Helper()
+	const many, atOnce = 2000, 8
+	began := time.Now()
+	failed := make(chan error, atOnce)
+	for range atOnce {
+		go func() {
+			for range many / atOnce {
+				c, err := dial("5432")
+				if err == nil {
+					_, err = c.Read(make([]byte, 64))
+					c.Close()
+				}
+				if err != nil {
+					failed <- err
+					return
+				}
+			}
+			failed <- nil
+		}()
+	}
+	for range atOnce {
+		if err := <-failed; err != nil {
+			t.Fatal(err)
+		}
+	}
+	return many / time.Since(began).Seconds()
+}
+
+// idleMemory opens connections, to names by turns because one name gets no more than 4096, and leaves them alone.
+func idleMemory(t *testing.T, dial []func(string) (net.Conn, error), dir string) {
 	t.Helper()
 	before := gatewayMemory(t, dir)
-	const many = 4000 // below the limit for one name
+	const many = 5000
 	var conns []net.Conn
 	defer func() {
 		for _, c := range conns {
 			c.Close()
 		}
 	}()
-	for range many {
-		c, err := dial("5432")
+	for i := range many {
+		c, err := dial[i%len(dial)]("5432")
 		if err != nil {
 			t.Fatalf("after %d connections: %v", len(conns), err)
 		}
@@ -195,8 +236,8 @@ func in(ns *os.File, f func() error) error {
 	return err
 }
 
-// lookupInside asks the gateway for the address that stands for git.test.
-func lookupInside(t *testing.T, inside *os.File) string {
+// lookupInside asks the gateway for the address that stands for a name.
+func lookupInside(t *testing.T, inside *os.File, name string) string {
 	t.Helper()
 	var conn net.Conn
 	if err := in(inside, func() (err error) {
@@ -207,7 +248,7 @@ func lookupInside(t *testing.T, inside *os.File) string {
 	}
 	defer conn.Close()
 	q := new(dns.Msg)
-	q.SetQuestion("git.test.", dns.TypeA)
+	q.SetQuestion(name, dns.TypeA)
 	reply, _, err := (&dns.Client{}).ExchangeWithConn(q, &dns.Conn{Conn: conn})
 	if err != nil || len(reply.Answer) != 1 {
 		t.Fatalf("%v, %v", reply, err)

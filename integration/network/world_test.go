@@ -229,6 +229,10 @@ func (w *world) web(rw http.ResponseWriter, r *http.Request) {
 		h(rw, r)
 		return
 	}
+	if strings.HasPrefix(r.URL.Path, "/repo.git/") {
+		http.FileServer(http.Dir(box.Dir)).ServeHTTP(rw, r)
+		return
+	}
 	if target := r.URL.Query().Get("redirect"); target != "" {
 		http.Redirect(rw, r, target, http.StatusFound)
 		return
