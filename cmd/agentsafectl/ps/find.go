@@ -9,9 +9,11 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 	"text/tabwriter"
 	"time"
 
+	"github.com/agentsafe/agentsafe/profiles"
 	"github.com/agentsafe/agentsafe/runtime/container"
 )
 
@@ -39,12 +41,14 @@ type Entry struct {
 	PID     int    `json:"pid"`
 	Profile string `json:"profile"`
 	// Enforcement is "warn" where the profile is not in force.
-	Enforcement string    `json:"enforcement,omitempty"`
-	PolicyHash  string    `json:"policyHash"`
-	Network     string    `json:"network"`
-	Supervised  bool      `json:"supervised"`
-	Bundle      string    `json:"bundle"`
-	Created     time.Time `json:"created"`
+	Enforcement string `json:"enforcement,omitempty"`
+	PolicyHash  string `json:"policyHash"`
+	// Limits are the profile's, nil if it has none.
+	Limits     *profiles.Limits `json:"limits,omitempty"`
+	Network    string           `json:"network"`
+	Supervised bool             `json:"supervised"`
+	Bundle     string           `json:"bundle"`
+	Created    time.Time        `json:"created"`
 }
 
 // Find lists the containers below the usual places, and below more, which are state directories.
@@ -130,10 +134,15 @@ func describe(rt *container.Runtime, id string) (Entry, bool) {
 		status = "unknown"
 	}
 	s := c.State()
-	return Entry{
+	e := Entry{
 		ID: id, Status: string(status), PID: s.InitPID, Profile: s.Profile, Enforcement: string(s.Enforcement), PolicyHash: s.PolicyHash,
 		Network: string(s.Network), Supervised: s.SupervisorPID != 0, Bundle: s.Bundle, Created: s.Created,
-	}, true
+	}
+	// Written last of all: a container that is just being created has none yet.
+	if d, err := c.Detail(); err == nil && d.Policy != nil && d.Policy.Profile.Limits != (profiles.Limits{}) {
+		e.Limits = &d.Policy.Profile.Limits
+	}
+	return e, true
 }
 
 // profile is the name for people, with what is to be known of it.
@@ -148,12 +157,35 @@ func (e *Entry) profile() string {
 func Write(w io.Writer, entries []Entry, now time.Time) error {
 	const padding = 2
 	tw := tabwriter.NewWriter(w, 0, 0, padding, ' ', 0)
-	fmt.Fprintln(tw, "CONTAINER\tENGINE\tPROFILE\tNETWORK\tSTATUS\tPID\tAGE\tPOLICY")
+	fmt.Fprintln(tw, "CONTAINER\tENGINE\tPROFILE\tNETWORK\tLIMITS\tSTATUS\tPID\tAGE\tPOLICY")
 	for _, e := range entries {
-		fmt.Fprintf(tw, "%s\t%s\t%s\t%s\t%s\t%d\t%s\t%s\n", shorten(e.ID, 20), dash(e.Engine), e.profile(), dash(e.Network), e.Status,
+		fmt.Fprintf(tw, "%s\t%s\t%s\t%s\t%s\t%s\t%d\t%s\t%s\n", shorten(e.ID, 20), dash(e.Engine), e.profile(), dash(e.Network), limits(e.Limits), e.Status,
 			e.PID, now.Sub(e.Created).Round(time.Second), shorten(e.PolicyHash, 12))
 	}
 	return tw.Flush()
+}
+
+// limits lists what a profile limits, shortly; what else it has is in the JSON.
+func limits(l *profiles.Limits) string {
+	if l == nil {
+		return "-"
+	}
+	var out []string
+	add := func(set bool, format string, value any) {
+		if set {
+			out = append(out, fmt.Sprintf(format, value))
+		}
+	}
+	const mebi = 1 << 20
+	add(l.WallClock > 0, "%v", l.WallClock)
+	add(l.CPUTime > 0, "cpu %v", l.CPUTime)
+	add(l.MemoryBytes > 0, "%d MiB", l.MemoryBytes/mebi)
+	add(l.PIDs > 0, "%d pids", l.PIDs)
+	add(l.CPUs > 0, "%g cpus", l.CPUs)
+	if len(out) == 0 {
+		return "others"
+	}
+	return strings.Join(out, ", ")
 }
 
 func shorten(s string, n int) string { return s[:min(n, len(s))] }

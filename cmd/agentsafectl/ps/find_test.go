@@ -24,6 +24,10 @@ func TestFind(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
+	const detail = `{"policy": {"profile": {"name": "lint", "limits": {"memoryBytes": 4294967296, "pids": 1024, "wallClock": 900000000000}}}}`
+	if err := os.WriteFile(filepath.Join(root, "ours", "detail.json"), []byte(detail), 0o600); err != nil {
+		t.Fatal(err)
+	}
 	if err := os.Mkdir(filepath.Join(root, "empty"), 0o700); err != nil {
 		t.Fatal(err)
 	}
@@ -44,7 +48,7 @@ func TestFind(t *testing.T) {
 	if err := Write(&b, mine, mine[0].Created.Add(90*time.Second)); err != nil {
 		t.Fatal(err)
 	}
-	if got := strings.Join(strings.Fields(b.String()), " "); !strings.HasSuffix(got, "ours - lint none stopped 0 1m30s 0123456789ab") {
+	if got := strings.Join(strings.Fields(b.String()), " "); !strings.HasSuffix(got, "ours - lint none 15m0s, 4096 MiB, 1024 pids stopped 0 1m30s 0123456789ab") {
 		t.Errorf("table: %s", got)
 	}
 }
