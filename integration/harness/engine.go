@@ -5,9 +5,11 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strings"
 	"testing"
 	"time"
 
@@ -69,6 +71,12 @@ func (d *Daemon) tail() []byte {
 	return tail(data)
 }
 
+// said counts how often a text is in the log.
+func (d *Daemon) said(text string) int {
+	data, _ := os.ReadFile(d.log)
+	return strings.Count(string(data), text)
+}
+
 // Stop asks the daemon to end and waits; after half a minute it is killed, which is an error.
 func (d *Daemon) Stop() error {
 	if err := d.cmd.Process.Signal(unix.SIGTERM); err != nil && !errors.Is(err, os.ErrProcessDone) {
@@ -84,12 +92,25 @@ func (d *Daemon) Stop() error {
 	}
 }
 
+// Kill ends the daemon without giving it time to tidy up.
+func (d *Daemon) Kill() error {
+	if err := d.cmd.Process.Kill(); err != nil && !errors.Is(err, os.ErrProcessDone) {
+		return err
+	}
+	_ = <-d.done // how it ended is known
+	return nil
+}
+
 // Docker is a Docker engine on a private socket that knows the runtimes runc, agentsafe and agentsafe-none, which is
 // agentsafe under the profile none.
 type Docker struct {
 	Box  *Box
 	host string
 	d    *Daemon
+	// config is daemon.json.
+	config map[string]any
+	// killed says that a daemon had no time to tidy up.
+	killed bool
 }
 
 // Debian's, by path: a machine may have another client first in PATH.
@@ -104,8 +125,7 @@ func (b *Box) StartDocker() (*Docker, error) {
 	if err != nil {
 		return nil, err
 	}
-	config := filepath.Join(b.Dir, "daemon.json")
-	data, err := json.Marshal(map[string]any{
+	e := &Docker{Box: b, host: "unix:///run/docker-test.sock", config: map[string]any{
 		"runtimes": map[string]any{
 			"agentsafe":       map[string]any{"path": runtime},
 			"agentsafe-none":  map[string]any{"path": runtime, "runtimeArgs": []string{"--profile", "none"}},
@@ -116,20 +136,90 @@ func (b *Box) StartDocker() (*Docker, error) {
 		"exec-opts":        []string{"native.cgroupdriver=cgroupfs"},
 		"shutdown-timeout": 5,
 		"bip":              "172.30.0.1/24", // given, so that dockerd does not look for a free range on a machine that routes them all
-	})
+	}}
+	if err := e.writeConfig(); err != nil {
+		return nil, err
+	}
+	return e, e.start()
+}
+
+func (e *Docker) configFile() string { return filepath.Join(e.Box.Dir, "daemon.json") }
+
+func (e *Docker) writeConfig() error {
+	data, err := json.Marshal(e.config)
 	if err != nil {
-		return nil, err
+		return err
 	}
-	if err := os.WriteFile(config, data, 0o644); err != nil {
-		return nil, err
-	}
-	e := &Docker{Box: b, host: "unix:///run/docker-test.sock"}
+	return os.WriteFile(e.configFile(), data, 0o644)
+}
+
+func (e *Docker) start() (err error) {
 	args := []string{
-		dockerDaemon, "--config-file", config, "--data-root", filepath.Join(b.Dir, "docker"), "--exec-root", "/run/docker-test",
+		dockerDaemon, "--config-file", e.configFile(), "--data-root", filepath.Join(e.Box.Dir, "docker"), "--exec-root", "/run/docker-test",
 		"--pidfile", "/run/docker-test.pid", "--host", e.host,
 	}
-	e.d, err = b.StartDaemon("dockerd", args, []string{dockerClient, "-H", e.host, "version"})
-	return e, err
+	e.d, err = e.Box.StartDaemon("dockerd", args, e.Args("version"))
+	return err
+}
+
+// Host is the daemon's address, as DOCKER_HOST has it.
+func (e *Docker) Host() string { return e.host }
+
+// Runtimes is the key runtimes of daemon.json with more of agentsafe's: their global flags by name.
+func (e *Docker) Runtimes(more map[string][]string) map[string]any {
+	out := maps.Clone(e.config["runtimes"].(map[string]any))
+	path := out["agentsafe"].(map[string]any)["path"]
+	for name, flags := range more {
+		out[name] = map[string]any{"path": path, "runtimeArgs": flags}
+	}
+	return out
+}
+
+// Configure sets keys of daemon.json, nil removing one, and has the daemon read it again. Only what dockerd can change
+// while it runs takes effect: runtimes, default-runtime, live-restore.
+func (e *Docker) Configure(t testing.TB, keys map[string]any) {
+	t.Helper()
+	for k, v := range keys {
+		if e.config[k] = v; v == nil {
+			delete(e.config, k)
+		}
+	}
+	if err := e.writeConfig(); err != nil {
+		t.Fatal(err)
+	}
+	const read = "Reloaded configuration:"
+	before := e.d.said(read)
+	if err := unix.Kill(e.d.Pid(), unix.SIGHUP); err != nil {
+		t.Fatalf("reload dockerd: %v", err)
+	}
+	for deadline := time.Now().Add(30 * time.Second); e.d.said(read) == before; time.Sleep(20 * time.Millisecond) {
+		if time.Now().After(deadline) {
+			t.Fatalf("dockerd does not read its configuration:\n%s", e.Log())
+		}
+	}
+}
+
+// Down ends the daemon alone: by SIGTERM or, with kill, SIGKILL. Again starts it.
+func (e *Docker) Down(t testing.TB, kill bool) {
+	t.Helper()
+	if kill {
+		e.killed = true
+		if err := e.d.Kill(); err != nil {
+			t.Fatal(err)
+		}
+		return
+	}
+	if err := e.Stop(); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// Again starts the daemon after Down.
+func (e *Docker) Again(t testing.TB) {
+	t.Helper()
+	if err := e.start(); err != nil {
+		t.Fatal(err)
+	}
 }
 
 // Args is the command line of the docker client.
@@ -166,8 +256,17 @@ func (e *Docker) Up(t testing.TB, p Peer, args ...string) string {
 // Log is the daemon's log so far.
 func (e *Docker) Log() string { return string(e.d.tail()) }
 
-// Stop ends the engine.
-func (e *Docker) Stop() error { return e.d.Stop() }
+// Stop ends the engine. What a daemon that was killed has left is removed: its mount of the data root, its sockets.
+func (e *Docker) Stop() error {
+	err := e.d.Stop()
+	if !e.killed {
+		return err
+	}
+	if uerr := unix.Unmount(filepath.Join(e.Box.Dir, "docker"), unix.MNT_DETACH); !errors.Is(uerr, unix.EINVAL) {
+		err = errors.Join(err, uerr)
+	}
+	return errors.Join(err, os.RemoveAll("/run/docker-test/libnetwork"))
+}
 
 // Podman drives podman with private storage.
 type Podman struct{ Box *Box }
