@@ -13,7 +13,7 @@ import (
 // dockerRows are options of `docker run`, and operations on containers.
 func dockerRows() []row {
 	var out []row
-	for _, list := range [][]row{dockerProcess(), dockerFiles(), dockerNetwork(), dockerPrivileges(), dockerLimits(), dockerOperations()} {
+	for _, list := range [][]row{dockerProcess(), dockerFiles(), dockerNetwork(), dockerPrivileges(), dockerLimits(), dockerOperations(), dockerMore()} {
 		out = append(out, list...)
 	}
 	return out
@@ -154,7 +154,6 @@ func dockerPrivileges() []row {
 		simple("--cap-drop ALL --cap-add CHOWN", caps, `:\s*0+1\n`),
 		simple("--security-opt no-new-privileges", "grep NoNewPrivs /proc/self/status", `1`),
 		simple("--device /dev/null:/dev/other:r", "stat -c %t:%T /dev/other", `^1:3`),
-		simple("--gpus all", "true", `.`),
 	}
 	for _, option := range []string{
 		"--cap-add NET_ADMIN", "--cap-add SYS_PTRACE", "--cap-add SYS_ADMIN", "--cap-add ALL", "--privileged",

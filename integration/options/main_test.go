@@ -26,6 +26,12 @@ func TestMain(m *testing.M) {
 			if err != nil {
 				return nil, err
 			}
+			if err := installGPUHook(b); err != nil {
+				return nil, err
+			}
+			if err := installCDI(); err != nil {
+				return nil, err
+			}
 			if engine, err = b.StartDocker(); err != nil {
 				return nil, err
 			}

@@ -1,8 +1,10 @@
 package options
 
 import (
+	"errors"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -68,5 +70,102 @@ func podmanRows() []row {
 		podmanRun("--memory 64m --pids-limit 33", "cat /sys/fs/cgroup/pids/pids.max 2>/dev/null || cat /sys/fs/cgroup/pids.max", `^33`),
 		podmanRun("--systemd always", "stat -f -c %T /run /tmp", `tmpfs`),
 		podmanRun("--umask 0077 --tz UTC", "umask", `^0077`),
+		podmanRun("--device vendor.test/thing=folder", "echo $CDI; cat /cdi/f; cat /hooked", `^yes\ngiven\nby a hook`),
+		podmanRun("--device vendor.test/thing=device", "echo $?", `.`),
+		podmanRun("--init", "cat /proc/1/comm", `.`),
+		podmanRun("--ipc host", "echo ran", `^ran`),
+		podmanRun("--userns keep-id", "echo ran", `.`),
+		podmanRun("--security-opt mask=/etc/passwd", "wc -c </etc/passwd", `^0`),
+		podmanRun("--security-opt unmask=ALL", "echo ran", `^ran`),
+		podmanRun("--cap-add NET_ADMIN", "echo ran", `^ran`),
+		podmanRun("--secret thing", "cat /run/secrets/thing", `.`),
+		podmanRun("-v vol:/v:U", "stat -c %u /v", `^0`),
+		podmanRun("--mount type=tmpfs,destination=/v,tmpfs-size=1m", "df -k /v | tail -1 | awk '{print $2}'", `^1024`),
+		podmanRun("--network slirp4netns", "echo ran", `.`),
+		podmanRun("--shm-size 8m --ulimit core=0:0", "df -k /dev/shm | tail -1 | awk '{print $2}'; ulimit -c", `^8192\n0`),
+		podmanPod(),
+		podmanKube(),
 	}
+}
+
+// installCDI describes devices of the Container Device Interface: one of files and a hook, one with a device node that
+// not every container has.
+func installCDI() error {
+	const dir, files = "/etc/cdi", "/var/lib/cdi-thing"
+	const description = `{"cdiVersion": "0.3.0", "kind": "vendor.test/thing", "devices": [
+		{"name": "folder", "containerEdits": {
+			"env": ["CDI=yes"], "mounts": [{"hostPath": "` + files + `", "containerPath": "/cdi", "options": ["ro", "bind"]}],
+			"hooks": [{"hookName": "createRuntime", "path": "` + files + `/hook"}]}},
+		{"name": "device", "containerEdits": {"deviceNodes": [{"path": "/dev/fuse"}]}}]}`
+	// A root without CAP_SYS_RESOURCE can't give a pod's own container what Podman asks for by default.
+	const limits = "[containers]\ndefault_ulimits = [\"nofile=1024:1024\", \"nproc=1024:1024\"]\n"
+	const hook = `#!/bin/sh
+bundle=$(sed -n 's/.*"bundle": *"\([^"]*\)".*/\1/p')
+root=$(sed -n 's/.*"root": *{"path": *"\([^"]*\)".*/\1/p' "$bundle/config.json")
+echo by a hook >"$root/hooked"
+`
+	return errors.Join(
+		os.MkdirAll("/etc/containers", 0o755), os.WriteFile("/etc/containers/containers.conf", []byte(limits), 0o644),
+		os.MkdirAll(dir, 0o755), os.MkdirAll(files, 0o755), os.WriteFile(filepath.Join(dir, "thing.json"), []byte(description), 0o644),
+		os.WriteFile(filepath.Join(files, "f"), []byte("given\n"), 0o644), os.WriteFile(filepath.Join(files, "hook"), []byte(hook), 0o755),
+	)
+}
+
+// podmanPod makes a pod whose containers share their namespaces.
+func podmanPod() row {
+	return row{engine: "podman", option: "`pod create`, containers in one pod", prints: `^served\nsame`, do: func(t *testing.T, runtime string) harness.Result {
+		p, global := peer(t, runtime)
+		do := func(args ...string) harness.Result { return podman.Do(t, p, append(slices.Clone(global), args...)...) }
+		pod := box.ID()
+		t.Cleanup(func() { removePod(t, do, pod) })
+		limits := []string{"--ulimit", "nofile=1024:1024", "--ulimit", "nproc=1024:1024", "--pod", pod}
+		if r := do("pod", "create", "--name", pod, "--cgroup-parent", box.CgroupParent(), "--network", "none", "--infra-image", harness.BusyboxName, "--infra-command", "sleep 1000", "--share", "net,ipc,uts"); r.Exit != 0 {
+			return r
+		}
+		if r := do(append(append([]string{"run", "--detach"}, limits...), image, "probe", "serve", ":80", "served")...); r.Exit != 0 {
+			return r
+		}
+		second := append(append([]string{"run", "--rm"}, limits...), image, "sh", "-c", "for i in $(seq 100); do probe get http://127.0.0.1 2>/dev/null && break; sleep 0.1; done; hostname >/dev/null && echo same")
+		r := do(second...)
+		return result(strings.TrimSpace(r.Stdout), r.Exit, do("pod", "ps", "--quiet").Exit)
+	}}
+}
+
+// removePod removes a pod, and the cgroups that Podman leaves of it.
+func removePod(t *testing.T, do func(args ...string) harness.Result, pod string) {
+	t.Helper()
+	id := strings.TrimSpace(do("pod", "inspect", "--format", "{{.ID}}", pod).Stdout)
+	do("pod", "rm", "--force", "--time", "0", pod)
+	if id != "" {
+		box.Run(t, harness.Cmd{Args: []string{"find", "/sys/fs/cgroup", "-depth", "-type", "d", "-path", "*" + id + "*", "-exec", "rmdir", "{}", ";"}})
+	}
+}
+
+// podmanKube runs a pod of Kubernetes' YAML.
+func podmanKube() row {
+	const pod = `apiVersion: v1
+kind: Pod
+metadata: {name: NAME}
+spec:
+  containers:
+  - name: one
+    image: ` + harness.BusyboxName + `
+    command: [sh, -c, "echo from the pod; sleep 1000"]
+    resources: {limits: {memory: 64Mi}}
+    securityContext: {runAsUser: 1000, readOnlyRootFilesystem: true}
+`
+	return row{engine: "podman", option: "`play kube`", prints: `.`, do: func(t *testing.T, runtime string) harness.Result {
+		p, global := peer(t, runtime)
+		do := func(args ...string) harness.Result { return podman.Do(t, p, append(slices.Clone(global), args...)...) }
+		name, file := box.ID(), filepath.Join(box.TempDir(t), "pod.yaml")
+		if err := os.WriteFile(file, []byte(strings.ReplaceAll(pod, "NAME", name)), 0o644); err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { removePod(t, do, name) })
+		r := do("play", "kube", "--network", "none", file)
+		if r.Exit != 0 {
+			return harness.Result{Exit: r.Exit, Stderr: r.Stdout + r.Stderr}
+		}
+		return result(do("exec", name+"-one", "sh", "-c", "id -u; touch /x 2>/dev/null; echo $?").Stdout)
+	}}
 }
