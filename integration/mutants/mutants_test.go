@@ -130,7 +130,9 @@ func TestDefencesMatter(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	var tests []string
 	for _, m := range mutants() {
+		tests = append(tests, m.test)
 		t.Run(m.defence, func(t *testing.T) {
 			out, err := attack(t, root, &m)
 			if err == nil {
@@ -140,6 +142,14 @@ func TestDefencesMatter(t *testing.T) {
 			}
 		})
 	}
+	// What fails there passes here: it is the defence that was missing, and not something else of such a build.
+	t.Run("nothing taken out", func(t *testing.T) {
+		whole := mutants()[0]
+		whole.text, whole.test = whole.old, strings.Join(tests, "|")
+		if out, err := attack(t, root, &whole); err != nil {
+			t.Errorf("%v\n%s", err, out)
+		}
+	})
 }
 
 // attack builds the mutant and runs its test against it.
@@ -158,7 +168,8 @@ func attack(t *testing.T, root string, m *mutant) (string, error) {
 		}
 	}
 	runtime := filepath.Join(dir, "agentsafe")
-	build := exec.Command("go", "build", "-overlay", filepath.Join(dir, "overlay.json"), "-o", runtime, "./cmd/agentsafe")
+	// The shim, too: the attacks run through both.
+	build := exec.Command("go", "build", "-overlay", filepath.Join(dir, "overlay.json"), "-o", dir+"/", "./cmd/agentsafe", "./cmd/containerd-shim-agentsafe-v2")
 	build.Dir, build.Env = root, append(os.Environ(), "CGO_ENABLED=0")
 	if out, err := build.CombinedOutput(); err != nil {
 		t.Fatalf("build the mutant: %v\n%s", err, out)
@@ -174,7 +185,7 @@ func attack(t *testing.T, root string, m *mutant) (string, error) {
 		}
 	}
 	test := exec.Command("go", "test", "-count=1", "-run", "^("+m.test+")$", "./integration/attacks")
-	test.Dir, test.Env = root, append(os.Environ(), "AGENTSAFE_TEST_RUNTIME="+runtime)
+	test.Dir, test.Env = root, append(os.Environ(), "AGENTSAFE_TEST_RUNTIME="+runtime, "AGENTSAFE_TEST_SHIM=")
 	out, err := test.CombinedOutput()
 	return string(out), err
 }
