@@ -120,6 +120,9 @@ func (t *Task) publish(topic string, event proto.Message) {
 	t.service.cfg.Publisher.Publish(topic, event)
 }
 
+// readerTime is how long the report of an exit waits for those that should read the process's output.
+const readerTime = 250 * time.Millisecond
+
 // watch waits for the end of the process and reports it.
 func (p *process) watch(proc *container.Process) {
 	status, err := proc.Wait()
@@ -133,6 +136,12 @@ func (p *process) watch(proc *container.Process) {
 		p.task.initEnded()
 	} else {
 		defer p.task.running.Done()
+	}
+	p.mu.Lock()
+	streams := p.streams
+	p.mu.Unlock()
+	if streams != nil {
+		streams.AwaitReaders(readerTime)
 	}
 	p.starting.Lock()
 	defer p.starting.Unlock()

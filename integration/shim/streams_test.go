@@ -6,6 +6,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -43,6 +44,41 @@ func TestOutputForALateReader(t *testing.T) {
 	within(t, 5*time.Second, "output", done)
 	if got.String() != "hello\n" {
 		t.Errorf("got %q", got)
+	}
+}
+
+// A client that is slow to open its end, and stops trying when it hears of the exit, as containerd's does, still gets the
+// output: the report of an exit waits for readers for a moment.
+func TestOutputForAClientThatGivesUp(t *testing.T) {
+	s := startShim(t, newDaemon(t), harness.Sh("echo hello"))
+	out := fifo(t, s, "out")
+	s.create(t, &task.CreateTaskRequest{Stdout: out})
+	var ended atomic.Bool
+	type answer struct {
+		text string
+		late bool
+	}
+	answers := make(chan answer, 1)
+	go func() {
+		time.Sleep(100 * time.Millisecond)
+		f, err := os.Open(out)
+		late := ended.Load()
+		if err != nil {
+			answers <- answer{err.Error(), late}
+			return
+		}
+		defer f.Close()
+		data, err := io.ReadAll(f)
+		if err != nil {
+			data = []byte(err.Error())
+		}
+		answers <- answer{string(data), late}
+	}()
+	s.start(t, "")
+	s.wait(t, "")
+	ended.Store(true)
+	if got := <-answers; got.late || got.text != "hello\n" {
+		t.Errorf("the exit was reported before the reader had opened: %v, and it got %q", got.late, got.text)
 	}
 }
 

@@ -12,7 +12,8 @@
 //   - A process always writes to a pipe of its own, never to the engine's FIFO: images re-open /dev/stdout, which on a
 //     FIFO of the host would be refused by Landlock and by permissions, and would let a container change the FIFO.
 //   - Nothing blocks a create or start: a FIFO whose reader is late, or never comes, is waited for beside it.
-//   - Nothing is lost: copying goes on after the process has ended, until the end of file or [Streams.Close].
+//   - Nothing is lost: copying goes on after the process has ended, until the end of file or [Streams.Close]. The end is
+//     reported a moment later if nobody reads yet ([Streams.AwaitReaders]): a client that hears of it first gives up.
 //   - Nothing keeps a process alive: a reader that stops reading fills its FIFO, then the pipe, then the process blocks
 //     in write(2), where SIGKILL reaches it.
 //   - A reader that goes away and comes back (containerd restarted) finds the FIFO still open.

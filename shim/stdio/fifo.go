@@ -10,10 +10,13 @@ import (
 	"golang.org/x/sys/unix"
 )
 
+// firstRetry is how soon a FIFO that nobody reads from is tried again.
+const firstRetry = 200 * time.Microsecond
+
 // openWriter opens a FIFO for writing as soon as somebody reads from it, and then holds a reading end as well, so that
 // a reader that goes away makes writers wait instead of failing. It returns when ctx ends.
 func openWriter(ctx context.Context, path string) (writer, reader *os.File, err error) {
-	for delay := 200 * time.Microsecond; ; delay = min(2*delay, 50*time.Millisecond) {
+	for delay := firstRetry; ; delay = min(2*delay, 50*time.Millisecond) {
 		// O_NONBLOCK answers ENXIO while there is no reader, where a blocking open would hold a thread.
 		writer, err = openFIFO(path, unix.O_WRONLY)
 		if err == nil {

@@ -55,6 +55,7 @@ type Streams struct {
 	closed bool
 	files  []*os.File // closed by Close
 
+	outputs []*output      // complete once Started has returned
 	copies  sync.WaitGroup // of output
 	drained chan struct{}
 	moved   atomic.Int64
@@ -204,13 +205,16 @@ func (s *Streams) copyOut(src *os.File, to string, own bool) {
 	if src == nil || to == "" {
 		return
 	}
+	end := &output{ready: make(chan struct{})}
+	s.outputs = append(s.outputs, end)
 	s.copies.Add(1)
 	go func() {
 		defer s.copies.Done()
 		if own {
 			defer src.Close()
 		}
-		dst, err := s.openOut(to)
+		dst, err := s.openOut(to, end)
+		close(end.ready)
 		if err != nil {
 			if !errors.Is(err, errClosed) {
 				s.warn(err)
@@ -223,6 +227,34 @@ func (s *Streams) copyOut(src *os.File, to string, own bool) {
 	}()
 }
 
+// output is the destination of one stream.
+type output struct {
+	// ready is closed when it is open, or never will be.
+	ready chan struct{}
+	// late is when it was opened, if its reader was not there at once.
+	late time.Time
+}
+
+// AwaitReaders waits until somebody reads from every FIFO of output, for at most limit, and gives a reader that came late
+// a moment to notice. It belongs before the report of a process's end: clients (containerd's own among them) take that
+// for the sign to give up opening what they have not opened yet, and then nobody reads what the process wrote. If the
+// readers were there in time, it takes none.
+func (s *Streams) AwaitReaders(limit time.Duration) {
+	const notice = 50 * time.Millisecond
+	timer := time.NewTimer(limit)
+	defer timer.Stop()
+	for _, o := range s.outputs {
+		select {
+		case <-o.ready:
+		case <-timer.C:
+			return
+		}
+		if rest := notice - time.Since(o.late); rest > 0 {
+			time.Sleep(rest)
+		}
+	}
+}
+
 // complain reports the failure of a copy, unless it failed because it was told to end.
 func (s *Streams) complain(what string, err error) {
 	if err != nil && s.ctx.Err() == nil {
@@ -231,7 +263,7 @@ func (s *Streams) complain(what string, err error) {
 }
 
 // openOut opens a destination; it is also closed by Close.
-func (s *Streams) openOut(to string) (*os.File, error) {
+func (s *Streams) openOut(to string, end *output) (*os.File, error) {
 	fifo, err := isFIFO(to)
 	if err != nil {
 		return nil, err
@@ -243,9 +275,13 @@ func (s *Streams) openOut(to string) (*os.File, error) {
 		}
 		return f, s.keep(f)
 	}
+	began := time.Now()
 	writer, reader, err := openWriter(s.ctx, to)
 	if err != nil {
 		return nil, err
+	}
+	if now := time.Now(); now.Sub(began) > firstRetry {
+		end.late = now
 	}
 	return writer, s.keep(writer, reader)
 }
