@@ -26,7 +26,7 @@ BENCHARGS ?=
 TESTFLAGS ?= -count=1 -p 2 -timeout 25m
 UNIT = $$($(GO) list ./... | grep -v '/integration/')
 
-.PHONY: build install uninstall deps test test-unit test-integration test-long test-race lint fmt bench bench-layers bench-evidence bench-network demo fuzz clean vet $(PROGRAMS)
+.PHONY: build install uninstall deps test test-unit test-integration test-long test-race lint fmt bench bench-layers bench-evidence bench-network bench-profiles demo fuzz clean vet $(PROGRAMS)
 
 ## build: the programs, into bin/
 build: $(PROGRAMS)
@@ -123,6 +123,11 @@ bench-evidence: build
 ## bench-network: the gateway against direct connections, by turns
 bench-network: deps build
 	AGENTSAFE_BENCH_NETWORK=1 $(GO) test -count=1 -run '^TestCost$$' -v ./integration/network
+
+## bench-profiles: what the default policy costs a task beside runc, by turns; and how long the policy takes to compile
+bench-profiles: deps build
+	$(GO) test -count=1 -run '^$$' -bench 'PlanContainer|Hash|Key' ./profiles
+	AGENTSAFE_BENCH_PROFILES=$${AGENTSAFE_BENCH_PROFILES:-7} $(GO) test -count=1 -timeout 60m -run '^TestTaskCost$$' -v ./integration/realwork
 
 ## demo: a real agent task, without an engine
 demo: deps build

@@ -2,6 +2,25 @@ package profiles
 
 import "testing"
 
+// The first plan of a process is slow by what it touches: allocations stand for that, and don't depend on the machine's
+// load. make bench-profiles has the times.
+func TestPlanContainer_Allocations(t *testing.T) {
+	spec := loadSpec(t, "docker")
+	host := hostOf(spec)
+	got := testing.AllocsPerRun(20, func() {
+		plan, err := PlanContainer(spec, builtin(t, NameAgent), host)
+		if err != nil {
+			t.Fatal(err)
+		}
+		plan.Hash()
+	})
+	if got > maxPlanAllocations {
+		t.Errorf("%.0f allocations, at most %d: something expensive came into the start path", got, maxPlanAllocations)
+	}
+}
+
+const maxPlanAllocations = 450
+
 func BenchmarkPlanContainer(b *testing.B) {
 	spec := loadSpec(b, "docker")
 	host := hostOf(spec)
