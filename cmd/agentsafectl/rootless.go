@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 
 	"github.com/agentsafe/agentsafe/cmd/agentsafectl/task"
@@ -81,6 +82,9 @@ func (o *operation) asUser() error {
 		if !host.Delegates(c) {
 			missing = append(missing, c)
 		}
+	}
+	if o.request.PIDsMax == defaultPIDs && slices.Contains(missing, "pids") && !o.ownID() && o.ids.UID.Size() > 1 {
+		o.request.PIDsMax = 0 // the default is no demand: RLIMIT_NPROC counts each uid alone
 	}
 	if len(missing) > 0 {
 		text := "no cgroup is delegated to this user for " + strings.Join(missing, ", ") +

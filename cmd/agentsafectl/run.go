@@ -16,6 +16,9 @@ import (
 	"github.com/agentsafe/agentsafe/runtime/rootless"
 )
 
+// defaultPIDs is the limit of processes of a run for which nobody chose one.
+const defaultPIDs = 4096
+
 // runFlags are the flags of run.
 type runFlags struct {
 	id, profile, user        string
@@ -82,7 +85,7 @@ if it does not exist.`,
 	flags.DurationVar(&f.timeout, "timeout", 0, "end the task, with all its processes, after this `time`")
 	flags.StringVar(&f.memory, "memory", "", "memory limit in bytes, or with k, m, g")
 	flags.Float64Var(&f.cpus, "cpus", 0, "CPU limit in cores")
-	flags.Int64Var(&f.pids, "pids-limit", 4096, "limit of processes and threads, 0 for none")
+	flags.Int64Var(&f.pids, "pids-limit", defaultPIDs, "limit of processes and threads, 0 for none")
 	flags.BoolVar(&f.json, "json", false, "print one JSON object with exit status and captured output")
 	flags.BoolVarP(&f.quiet, "quiet", "q", false, "print no notes of the profile")
 	flags.StringVar(&f.worktree, "worktree", "", "work in a git worktree of its own, on `BRANCH` (default agentsafe/ID), beside the repository that --workspace names")

@@ -3,6 +3,8 @@ package image
 import (
 	"fmt"
 	"strings"
+
+	"github.com/agentsafe/agentsafe/fs/rootfs"
 )
 
 // maxMountOptions is what mount(2) reads of its data argument: one page, with
@@ -30,6 +32,11 @@ func OverlayOptions(layers []string, upper, work string) ([]string, error) {
 	options := []string{
 		"lowerdir=" + strings.Join(lower, ":"), "upperdir=" + upper, "workdir=" + work,
 		"redirect_dir=off", "metacopy=off", "index=off", "xino=off",
+	}
+	if rootfs.InUserNamespace() {
+		// As rootfs.Overlay: no trusted.* attributes there.
+		options[3] = "redirect_dir=nofollow"
+		options = append(options, "userxattr")
 	}
 	if n := len(strings.Join(options, ",")); n > maxMountOptions {
 		return nil, fmt.Errorf("plan overlay: %d layers need %d bytes of mount options, the kernel takes %d", len(layers), n, maxMountOptions)

@@ -57,6 +57,27 @@ func TestRun(t *testing.T) {
 	}
 }
 
+// TestImage runs on an image whose files belong to several users, which takes subordinate ids.
+func TestImage(t *testing.T) {
+	busybox, err := harness.Busybox()
+	if err != nil {
+		t.Fatal(err)
+	}
+	data, err := os.ReadFile(busybox.Archive)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for u, want := range map[*user]string{rick: "^0\n2\nwritten\n$", solo: "subordinate IDs in /etc/subuid"} {
+		archive := filepath.Join(u.folder(t), "image.tar")
+		write(t, u, archive, string(data))
+		r := u.do(t, "agentsafectl", "run", "-q", "--image", archive, "--", "sh", "-c",
+			"id -u; cat /proc/self/uid_map | wc -l; echo written >/etc/new && rm -rf /var/tmp && cat /etc/new")
+		if (r.Exit == 0) != (u == rick) || !regexp.MustCompile(want).MatchString(r.Stdout+r.Stderr) {
+			t.Errorf("%s: want %q:\n%v", u.name, want, r)
+		}
+	}
+}
+
 // TestTerminal has a task on the user's terminal.
 func TestTerminal(t *testing.T) {
 	c := rick.cmd("agentsafectl", "run", "-q", "--", "sh", "-c", "tty; read a; echo got $a")
