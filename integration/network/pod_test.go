@@ -106,6 +106,31 @@ func gateways(t *testing.T, id string) int {
 	return strings.Count(out, "x")
 }
 
+// TestAttack_NetworkConnectedLater: a network that the engine connects to a running container opens nothing.
+func TestAttack_NetworkConnectedLater(t *testing.T) {
+	administer(t, profileFile(t, rules("http://example.com", "http://private.test")))
+	e := startDocker(t)
+	name := e.Up(t, harness.Peer{Name: "agentsafe"}, image, "sleep", "1000")
+	later := box.ID()
+	e.Must(t, "network", "create", "--subnet", "172.30.11.0/24", later)
+	t.Cleanup(func() { e.Must(t, "network", "rm", later) })
+	e.Up(t, harness.Peer{Name: "runc"}, "--network", later, "--ip", "172.30.11.77", image, "probe", "serve", ":80", "peer")
+	e.Must(t, "network", "connect", "--ip", "172.30.11.5", later, name)
+	for script, want := range map[string]string{
+		"wget -qO- http://example.com/x":             "^world: example.com /x\n$",
+		"wget -qO- http://172.30.11.77/ 2>&1":        "403",
+		"wget -qO- http://172.30.11.1/ 2>&1":         "403",
+		"wget -qO- http://169.254.169.254/ 2>&1":     "403",
+		"wget -qO- http://private.test/ 2>&1":        "bad address",
+		"echo | nc -u -w 2 172.30.11.77 80; echo $?": "[^0]\n$",
+	} {
+		if r := e.Do(t, "exec", name, "timeout", "20", "sh", "-c", script); !regexp.MustCompile(want).MatchString(r.Stdout) {
+			t.Errorf("%s: want %s\n%v", script, want, r)
+		}
+	}
+	e.Must(t, "network", "disconnect", later, name)
+}
+
 // The host's network is refused: no rule could hold a task there.
 func TestAttack_HostNetwork(t *testing.T) {
 	administer(t, profileFile(t, rules("http://example.com")))
