@@ -48,6 +48,7 @@ func TestREADME(t *testing.T) {
 		"docker run --rm --runtime=agentsafe IMAGE CMD",
 		"podman --runtime /usr/local/bin/agentsafe run --rm IMAGE CMD",
 		"ctr run --rm --runc-binary /usr/local/bin/agentsafe IMAGE ID CMD",
+		"podman --runtime /usr/local/bin/agentsafe run --network none --annotation agentsafe.dev/profile=build IMAGE pip install PACKAGE",
 	}
 	ran := 0
 	for _, line := range readmeCommands(t) {
