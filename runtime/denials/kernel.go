@@ -38,6 +38,12 @@ type Reader struct {
 // Listen joins the audit subsystem's readers. The error is ErrUnsupported where there is nothing to be heard. The caller
 // closes the Reader. Source: audit(7) of Linux, Documentation of AUDIT_NLGRP_READLOG since Linux 3.16.
 func Listen() (*Reader, error) {
+	// The messages carry pids of the initial namespace, whose inode is PROC_PID_INIT_INO (include/linux/proc_ns.h).
+	const initialPIDs = 0xEFFFFFFC
+	var st unix.Stat_t
+	if err := unix.Stat("/proc/self/ns/pid", &st); err != nil || st.Ino != initialPIDs {
+		return nil, fmt.Errorf("%w: this process is not in the initial pid namespace, whose pids the messages carry", ErrUnsupported)
+	}
 	fd, err := unix.Socket(unix.AF_NETLINK, unix.SOCK_RAW|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK, unix.NETLINK_AUDIT)
 	if err != nil {
 		return nil, fmt.Errorf("%w: open netlink socket: %w", ErrUnsupported, err)
