@@ -104,7 +104,8 @@ func (p *Process) awaitExit() error {
 	err = conn.Read(func(fd uintptr) bool {
 		poll := []unix.PollFd{{Fd: int32(fd), Events: unix.POLLIN}} //nolint:gosec // descriptors fit
 		n, err := unix.Poll(poll, 0)
-		return n > 0 && err == nil
+		// There may be no further event to be woken by: where poll fails (ENOMEM) waitid waits.
+		return n > 0 || err != nil
 	})
 	if err != nil {
 		return fmt.Errorf("watch process %d: %w", p.child.PID, err)

@@ -43,7 +43,10 @@ func waitExit(ctx context.Context, pidfd *os.File, pid int, limit time.Duration)
 	err = conn.Read(func(fd uintptr) bool {
 		poll := []unix.PollFd{{Fd: int32(fd), Events: unix.POLLIN}} //nolint:gosec // descriptors fit
 		n, err := unix.Poll(poll, 0)
-		ended = n > 0 && err == nil
+		for ; err != nil; n, err = unix.Poll(poll, 0) {
+			time.Sleep(time.Millisecond) // ENOMEM: there may be no further event to be woken by
+		}
+		ended = n > 0
 		return ended
 	})
 	return err == nil && ended
