@@ -100,7 +100,9 @@ func enginesOwn(line string) bool {
 	kind, name, _ := strings.Cut(line, " ")
 	switch kind {
 	case "mount": // made by `podman run` for the names of network namespaces; a namespace in it would be another mount
-		return name == "/run/netns" || name == "/run/docker-test/netns/default" // the latter for --network host
+		// The second for --network host; the last is Podman's storage bound to itself, which the process that ends last
+		// takes away unless two end at once.
+		return name == "/run/netns" || name == "/run/docker-test/netns/default" || strings.HasSuffix(name, "/podman/overlay")
 	case "link": // bridges outlive dockerd and podman
 		return name == "docker0" || strings.HasPrefix(name, "br-") || strings.HasPrefix(name, "cni-podman") || strings.HasPrefix(name, "podman")
 	case "file": // locks, and the daemons' own sockets and configuration; runtimes' state lies beside them
