@@ -9,6 +9,7 @@ import (
 	"io"
 	"net"
 	"os"
+	"runtime"
 	"strings"
 
 	"golang.org/x/sys/unix"
@@ -182,6 +183,8 @@ func unprivileged() error {
 
 // awaitEnd returns when the process of a pidfd has ended.
 func awaitEnd(pidfd *os.File) {
+	// Nothing else refers to it: collected, it would be closed, and its number be another file's.
+	defer runtime.KeepAlive(pidfd)
 	poll := []unix.PollFd{{Fd: int32(pidfd.Fd()), Events: unix.POLLIN}} //nolint:gosec // descriptors fit
 	for {
 		if n, err := unix.Ppoll(poll, nil, nil); n > 0 || err != nil && !errors.Is(err, unix.EINTR) {
