@@ -47,8 +47,7 @@ func TestDenials(t *testing.T) {
 cat $AGENTSAFE_POLICY; head -c 60 /dev/agentsafe/policy.txt
 for f in policy.json policy.txt denials.jsonl new; do if echo x 2>/dev/null >>/dev/agentsafe/$f; then echo "wrote $f"; fi; done
 rm -f /dev/agentsafe/policy.json 2>/dev/null || true; test -e /dev/agentsafe/policy.json
-unshare -U true 2>/dev/null || true
-until grep -q unshare $AGENTSAFE_DENIALS; do sleep 0.05; done
+until grep -q unshare $AGENTSAFE_DENIALS; do unshare -U true 2>/dev/null || sleep 0.1; done
 until grep -q '"count":10' $AGENTSAFE_DENIALS; do unshare -n true 2>/dev/null || true; done
 echo ready; read line || true`
 	cmd := b.command("-q", "--id", "watched-task", "--profile", filepath.Join(b.workspace, "watched.yaml"), "--workspace", b.workspace, "--", "sh", "-c", job)
@@ -101,8 +100,9 @@ func TestDenials_AfterTheEnd(t *testing.T) {
 	if err := os.WriteFile(filepath.Join(b.workspace, "watched.yaml"), []byte(profile), 0o644); err != nil {
 		t.Fatal(err)
 	}
-	job := `unshare -U true 2>/dev/null || true; until grep -q unshare $AGENTSAFE_DENIALS; do sleep 0.05; done; sleep 30`
-	cmd := b.command("-q", "--id", "ended", "--timeout", "2s", "--profile", filepath.Join(b.workspace, "watched.yaml"), "--workspace", b.workspace, "--", "sh", "-c", job)
+	// A process that is gone before anybody looks whose it was is laid to nobody: it is tried again until one was seen.
+	job := `until grep -q unshare $AGENTSAFE_DENIALS; do unshare -U true 2>/dev/null; sleep 0.1; done; sleep 60`
+	cmd := b.command("-q", "--id", "ended", "--timeout", "8s", "--profile", filepath.Join(b.workspace, "watched.yaml"), "--workspace", b.workspace, "--", "sh", "-c", job)
 	if out, err := cmd.CombinedOutput(); err == nil {
 		t.Errorf("it did not time out: %s", out)
 	}

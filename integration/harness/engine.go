@@ -265,7 +265,15 @@ func (e *Docker) Stop() error {
 	if uerr := unix.Unmount(filepath.Join(e.Box.Dir, "docker"), unix.MNT_DETACH); !errors.Is(uerr, unix.EINVAL) {
 		err = errors.Join(err, uerr)
 	}
-	return errors.Join(err, os.RemoveAll("/run/docker-test/libnetwork"))
+	// Names of network namespaces that the killed daemon had to let go. One that still holds a namespace is busy, and told
+	// with what was left behind.
+	names, gerr := filepath.Glob("/run/docker-test/netns/*")
+	for _, name := range names {
+		if rerr := os.Remove(name); !errors.Is(rerr, unix.EBUSY) {
+			err = errors.Join(err, rerr)
+		}
+	}
+	return errors.Join(err, gerr, os.RemoveAll("/run/docker-test/libnetwork"))
 }
 
 // Podman drives podman with private storage.
