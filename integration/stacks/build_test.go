@@ -56,7 +56,7 @@ func TestClassicBuilder(t *testing.T) {
 		var s story
 		s.tell("steps", strings.Count(r.Stdout, "Running in"))
 		s.tell("runs", engine.Do(t, "run", "--rm", name).Stdout)
-		s.tell("made", engine.Do(t, "run", "--rm", "--entrypoint", "cat", name, "/etc/greeting", "/work/who", "/work/umask", "/work/one", "/src/kept").Stdout)
+		s.tell("made", engine.Do(t, "run", "--rm", "--entrypoint", "cat", name, "/etc/greeting", "/job/who", "/job/umask", "/job/one", "/src/kept").Stdout)
 		s.tell("configuration", engine.Must(t, "inspect", "--format", "{{.Config.User}} {{.Config.WorkingDir}} {{.Config.Healthcheck}} {{.Config.Labels}}", name))
 		archive := filepath.Join(box.TempDir(t), "image.tar")
 		engine.Must(t, "save", "-o", archive, name)
@@ -123,9 +123,9 @@ func TestBuildah(t *testing.T) {
 		var s story
 		c := must("from", "--pull-never", name)
 		step := append([]string{"run", "--runtime", p.Path, "--isolation", "oci", "--network", "none"}, "--user", "builder", "--env", "A=b", c, "--")
-		r := buildah(append(step, "sh", "-c", "tool; echo $A; cat /etc/greeting /work/who /src/kept; touch /work/more; exit 4")...)
+		r := buildah(append(step, "sh", "-c", "tool; echo $A; cat /etc/greeting /job/who /src/kept; touch /job/more; exit 4")...)
 		s.tell("run", r.Exit, r.Stdout)
-		s.tell("kept", buildah(append(step, "ls", "/work")...).Stdout)
+		s.tell("kept", buildah(append(step, "ls", "/job")...).Stdout)
 		s.tell("no such command", buildah(append(step, "no-such-command")...).Exit)
 		s.tell("with a mount", buildah(append(step[:len(step)-2], "--volume", box.TempDir(t)+":/mnt:ro", c, "--", "sh", "-c", "touch /mnt/x; echo $?")...).Stdout)
 		must("commit", "--quiet", "--rm", "--format", "docker", c, name)
