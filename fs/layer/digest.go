@@ -27,7 +27,7 @@ func (l *Layers) Digest(n int) (string, error) {
 			if ch.Op == tree.Delete || ch.Op == tree.Times {
 				continue
 			}
-			if err := hashFile(h, c.New, ch); err != nil {
+			if err := hashFile(h, c.New, ch.Kind, ch.Path); err != nil {
 				return "", fmt.Errorf("hash %q: %w", ch.Path, err)
 			}
 		}
@@ -39,14 +39,14 @@ func (l *Layers) Digest(n int) (string, error) {
 }
 
 // hashFile adds the content of a changed file, or the target of a symlink.
-func hashFile(h io.Writer, root tree.Root, ch *tree.Change) error {
-	switch ch.Kind {
+func hashFile(h io.Writer, root tree.Root, kind tree.Kind, path string) error {
+	switch kind {
 	case tree.Symlink:
-		target, err := root.Readlink(ch.Path)
+		target, err := root.Readlink(path)
 		fmt.Fprintf(h, "%q\n", target)
 		return err
 	case tree.File:
-		f, err := root.OpenFile(ch.Path)
+		f, err := root.OpenFile(path)
 		if err != nil {
 			return err
 		}

@@ -271,22 +271,7 @@ func (l *Layers) hashContent(h io.Writer, i *Item) error {
 		return err
 	}
 	defer closeUpper()
-	switch i.Kind {
-	case tree.Symlink:
-		target, err := upper.Readlink(i.Path)
-		fmt.Fprintf(h, "%q\n", target)
-		return err
-	case tree.File:
-		f, err := upper.OpenFile(i.Path)
-		if err != nil {
-			return err
-		}
-		defer f.Close()
-		n, err := io.Copy(h, f)
-		fmt.Fprintf(h, "\n%d\n", n)
-		return err
-	}
-	return nil
+	return hashFile(h, upper, i.Kind, i.Path)
 }
 
 // errLeft is a promotion that would write nothing.
