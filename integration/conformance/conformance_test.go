@@ -43,6 +43,7 @@ func TestValidationPrograms(t *testing.T) {
 		runtimes = []string{"agentsafe"}
 	}
 	results := validateAll(t, tools, names, runtimes)
+	judgeAgain(t, tools, recorded, results)
 	for _, name := range names {
 		if len(runtimes) == 1 {
 			results[name]["runc"], results[name]["crun"] = recorded[name]["runc"], recorded[name]["crun"]

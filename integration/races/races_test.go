@@ -38,7 +38,7 @@ func newStorm(t *testing.T) *storm {
 
 // fitting are the reasons that an operation may give when another one was quicker.
 var fitting = regexp.MustCompile(`does not exist|already exists|exists|not running|stopped container|is not stopped|cannot start|` +
-	`never completed|was never|paused|no such process|container .* has ended|init ended`)
+	`never completed|was never|paused|thawed meanwhile|no such process|container .* has ended|init ended`)
 
 // call runs a command and judges its outcome. It returns whether it succeeded. It is called by many goroutines.
 func (s *storm) call(args ...string) bool {

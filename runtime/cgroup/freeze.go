@@ -1,6 +1,7 @@
 package cgroup
 
 import (
+	"errors"
 	"fmt"
 	"strings"
 
@@ -9,10 +10,18 @@ import (
 	"github.com/opencontainers/cgroups/fs2"
 )
 
+// ErrThawed says that somebody thawed the group while it was freezing: Thaw, Kill, or a manager of the host's.
+var ErrThawed = errors.New("thawed meanwhile by another operation")
+
 // Freeze stops every process of the group, sub-cgroups included, and returns when all stand still. If that can't be
-// reached in some seconds it thaws again. Kill may be called meanwhile.
+// reached in some seconds it thaws again. Kill may be called meanwhile: then the error is ErrThawed, and it isn't tried
+// again, since what thaws to kill must not meet a group that freezes once more.
 func (g *Group) Freeze() error {
 	if err := g.setFreezer(cgroups.Frozen); err != nil {
+		// The library has no value for it. v1: "unexpected state THAWED while freezing"; v2: `... but was in "THAWED"`.
+		if strings.Contains(err.Error(), string(cgroups.Thawed)) {
+			err = fmt.Errorf("%w: %w", ErrThawed, err)
+		}
 		_ = g.setFreezer(cgroups.Thawed)
 		return fmt.Errorf("freeze cgroup %s: %w", g.Path("freezer"), err)
 	}

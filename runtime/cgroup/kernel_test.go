@@ -461,6 +461,41 @@ func TestFreeze(t *testing.T) {
 	_ = p.Process.Kill()
 }
 
+// TestFreezeAgainstThaw: a freeze that another operation undoes says so, and says nothing else.
+func TestFreezeAgainstThaw(t *testing.T) {
+	g := testGroup(t, nil)
+	p := run(t, g, "sleep 100")
+	stop, ended := make(chan struct{}), make(chan struct{})
+	go func() {
+		defer close(ended)
+		for {
+			select {
+			case <-stop:
+				return
+			default:
+				_ = g.Thaw() // what it meets is the freeze's to tell
+			}
+		}
+	}()
+	seen := 0
+	for until := time.Now().Add(5 * time.Second); time.Now().Before(until) && seen < 3; {
+		err := g.Freeze()
+		switch {
+		case errors.Is(err, ErrThawed):
+			seen++
+		case err != nil:
+			t.Fatal(err)
+		}
+	}
+	close(stop)
+	<-ended
+	if seen == 0 {
+		t.Error("no thaw met a freeze, so nothing was tried")
+	}
+	_ = g.Thaw()
+	_ = p.Process.Kill()
+}
+
 func TestSignalReachesAll(t *testing.T) {
 	g := testGroup(t, nil)
 	p := run(t, g, "trap 'echo got TERM; exit 7' TERM; sleep 100 & wait")

@@ -44,7 +44,7 @@ func (r *Runtime) Delete(ctx context.Context, id string, force bool) error {
 		r.opts.Warn(fmt.Sprintf("remove container %q without its state: %v", id, err))
 		return c.deleteDamaged(ctx)
 	default:
-		return fmt.Errorf("%w (delete --force removes it)", err)
+		return err
 	}
 }
 

@@ -154,12 +154,17 @@ func (r *Runtime) Load(id string) (*Container, error) {
 	}
 	if c.state, err = readState(c.dir); err != nil {
 		c.Close()
-		if errors.Is(err, unix.ENOENT) {
-			return nil, fmt.Errorf("container %q was never completed (delete --force removes it): %w", id, ErrNotExist)
-		}
-		return nil, fmt.Errorf("load container %q (delete --force removes it): %w", id, err)
+		return nil, unreadable(id, err)
 	}
 	return c, nil
+}
+
+// unreadable is what is said of a state directory whose state.json can't be read.
+func unreadable(id string, err error) error {
+	if errors.Is(err, unix.ENOENT) {
+		return fmt.Errorf("container %q was never completed (delete --force removes it): %w", id, ErrNotExist)
+	}
+	return fmt.Errorf("load container %q (delete --force removes it): %w", id, err)
 }
 
 func (r *Runtime) openDir(id string) (*Container, error) {
@@ -227,7 +232,7 @@ func (c *Container) unlock() {
 func (c *Container) reload() error {
 	s, err := readState(c.dir)
 	if err != nil {
-		return fmt.Errorf("load container %q: %w", c.id, err)
+		return unreadable(c.id, err)
 	}
 	c.state = s
 	return nil
