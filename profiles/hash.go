@@ -177,10 +177,11 @@ func (j *jsonWriter) beside(plan *Plan) {
 		j.signed("layerBytes", l.LayerBytes)
 		j.signed("layerInodes", l.LayerInodes)
 	})
-	if e := &plan.Exec; *e != (Exec{}) {
+	if e := &plan.Exec; !e.empty() {
 		j.text("execTransaction", e.Transaction)
 		j.text("execCommit", e.Commit)
 		j.signed("execWallClock", int64(e.WallClock))
+		j.someTexts("execBase", e.Base)
 	}
 	if e := &plan.Evidence; *e != (Evidence{}) {
 		j.text("evidence", e.Mode)

@@ -172,6 +172,7 @@ func (e Exec) fields(j *jsonWriter) {
 	j.some("transaction", e.Transaction)
 	j.some("commit", e.Commit)
 	j.signed("wallClock", int64(e.WallClock))
+	j.someTexts("base", e.Base)
 }
 
 func (t Trust) fields(j *jsonWriter) {

@@ -125,6 +125,7 @@ func dimensions() []dimension {
 		onOutput(),
 		ordered("exec.transaction", []string{"auto", ""}, "", func(p *Profile) *string { return &p.Exec.Transaction }),
 		commit(),
+		onBase(),
 	}, workspaceDimensions(), networkDimensions(), limitDimensions())
 }
 
@@ -263,6 +264,27 @@ func commit() dimension {
 		within: func(a, b *Profile) bool { return rank(a) <= rank(b) },
 		meet: func(a, b, out *Profile) {
 			out.Exec.Commit = []string{"never", "success", "always", ""}[min(rank(a), rank(b))]
+		},
+	}
+}
+
+// onBase are commands that get no layer of their own; without transactions that is all of them.
+func onBase() dimension {
+	words := words[string]()
+	return dimension{
+		name: "exec.base",
+		within: func(a, b *Profile) bool {
+			return b.Exec.Transaction == "" || a.Exec.Transaction != "" && words.within(a.Exec.Base, b.Exec.Base)
+		},
+		meet: func(a, b, out *Profile) {
+			switch {
+			case a.Exec.Transaction == "":
+				out.Exec.Base = words.canonical(b.Exec.Base)
+			case b.Exec.Transaction == "":
+				out.Exec.Base = words.canonical(a.Exec.Base)
+			default:
+				out.Exec.Base = words.meet(a.Exec.Base, b.Exec.Base)
+			}
 		},
 	}
 }

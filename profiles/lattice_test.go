@@ -61,6 +61,7 @@ func randomProfile(r *rand.Rand) *Profile {
 	}
 	if p.Exec.Transaction = one(r, "", "auto"); p.Exec.Transaction != "" {
 		p.Exec.Commit = one(r, "", "always", "success", "never")
+		p.Exec.Base = some(r, "probe", "cat /tmp/healthy")
 	}
 	p.Exec.WallClock = one(r, Duration(0), 3)
 	if p.Evidence.Mode = one(r, "", "on"); p.Evidence.Mode != "" {

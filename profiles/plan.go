@@ -266,8 +266,11 @@ func (plan *Plan) beside(b *strings.Builder) {
 	if plan.Limits != (Limits{}) {
 		fmt.Fprintf(b, "limits %+v\n", plan.Limits)
 	}
-	if plan.Exec != (Exec{}) {
-		fmt.Fprintf(b, "exec %+v\n", plan.Exec)
+	if e := &plan.Exec; !e.empty() {
+		fmt.Fprintf(b, "exec {Transaction:%s Commit:%s WallClock:%v}\n", e.Transaction, e.Commit, e.WallClock)
+		for _, command := range e.Base {
+			fmt.Fprintf(b, "exec on the base: %s\n", command)
+		}
 	}
 	if plan.Evidence != (Evidence{}) {
 		fmt.Fprintf(b, "evidence %+v\n", plan.Evidence)

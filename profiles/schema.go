@@ -136,6 +136,14 @@ type Exec struct {
 	Commit string `json:"commit,omitempty"`
 	// WallClock bounds one exec.
 	WallClock Duration `json:"wallClock,omitempty"`
+	// Base lists commands, their words joined by spaces, that get no such layer: probes of an engine that can't be told from
+	// execs.
+	Base []string `json:"base,omitempty"`
+}
+
+// empty reports whether nothing is said.
+func (e *Exec) empty() bool {
+	return e.Transaction == "" && e.Commit == "" && e.WallClock == 0 && len(e.Base) == 0
 }
 
 // Trust is what a profile's tasks may hold, for the Rule of Two.

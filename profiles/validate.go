@@ -277,6 +277,12 @@ func (p *Profile) validateExec() error {
 	if p.Exec.Commit != "" && p.Exec.Transaction == "" {
 		return errors.New("exec.commit: means nothing without exec.transaction")
 	}
+	if len(p.Exec.Base) > 0 && p.Exec.Transaction == "" {
+		return errors.New("exec.base: means nothing without exec.transaction")
+	}
+	if slices.Contains(p.Exec.Base, "") {
+		return errors.New("exec.base: an empty command")
+	}
 	return first(
 		oneOf("exec.transaction", p.Exec.Transaction, "auto"),
 		oneOf("exec.commit", p.Exec.Commit, "always", "success", "never"),

@@ -187,3 +187,33 @@ func TestDockerRootfs(t *testing.T) {
 	docker.Must(t, "rmi", "committed:test")
 	mustCtl(t, "layers", "rm", id)
 }
+
+// TestDockerHealthCheck has the engine check a container's health by a command that writes: it works on the base, and is
+// not in the log, while an exec of the same container is a transaction.
+func TestDockerHealthCheck(t *testing.T) {
+	_, agentsafe := harness.Peers(t)
+	dir := folder(t, project)
+	name := docker.Up(t, agentsafe, "-v", dir+":/job", "-w", "/job", "-e", "AGENTSAFE_WORKSPACE=overlay", "-e", "AGENTSAFE_TRANSACTION=auto",
+		"--health-cmd", "echo checked >>health", "--health-interval", "200ms", image, "sleep", "1000")
+	id := docker.Must(t, "inspect", "--format", "{{.Id}}", name)
+	healthy := func() bool {
+		return docker.Must(t, "inspect", "--format", "{{.State.Health.Status}}", name) == "healthy"
+	}
+	deadline := time.Now().Add(time.Minute)
+	for !healthy() {
+		if time.Now().After(deadline) {
+			t.Fatal("the container does not become healthy")
+		}
+		time.Sleep(50 * time.Millisecond)
+	}
+	docker.Must(t, "exec", name, "sh", "-c", "echo two >>f")
+	h := history(t, id)
+	if len(h) != 1 || h[0].Status != "committed" || h[0].Changes != 1 {
+		t.Errorf("log: %+v", h)
+	}
+	if got := mustCtl(t, "diff", "--name-only", id); !strings.Contains(got, "/health\n") {
+		t.Errorf("what the health check wrote is not in the workspace: %q", got)
+	}
+	docker.Must(t, "rm", "--force", name)
+	mustCtl(t, "layers", "rm", id)
+}

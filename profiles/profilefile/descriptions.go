@@ -65,6 +65,7 @@ func descriptions() map[string]string {
 		"limits.egressRequests":    "Connections and plain HTTP requests to one name, in all.",
 
 		"exec.transaction": "auto: an exec without a terminal works on a layer of its own, which can be undone.",
+		"exec.base":        "Commands (all their words, a space between) that get no such layer: probes of the kubelet's or Podman's, which can't be told from execs. Docker's health checks are known without it.",
 		"exec.commit":      "When such a layer is kept: always, success (exit status 0), never.",
 		"exec.wallClock":   "Time of one exec.",
 

@@ -62,7 +62,7 @@ func TestParse_Full(t *testing.T) {
 		Environment: profiles.Environment{
 			Allow: []string{"PATH", "LC_*"}, Deny: []string{"*_TOKEN"}, Set: map[string]string{"CI": "1", "EMPTY": ""},
 		},
-		Exec:     profiles.Exec{Transaction: "auto", Commit: "success", WallClock: time.Minute},
+		Exec:     profiles.Exec{Transaction: "auto", Commit: "success", WallClock: time.Minute, Base: []string{"cat /tmp/healthy"}},
 		Trust:    profiles.Trust{UntrustedInput: true, Secrets: false, ExternalWrite: true, Waive: []string{"env:NPM_TOKEN"}},
 		Evidence: profiles.Evidence{Mode: "on", OnFull: "gap", Denials: "kernel"},
 		Landlock: profiles.LandlockBestEffort,

@@ -84,6 +84,7 @@ func document(p *profiles.Profile) section {
 			"transaction": text(&p.Exec.Transaction).oneOf("auto"),
 			"commit":      text(&p.Exec.Commit).oneOf("always", "success", "never"),
 			"wallClock":   scalar(&p.Exec.WallClock, profiles.ParseDuration),
+			"base":        list(&p.Exec.Base, same),
 		}.key(),
 		"trust": section{
 			"untrustedInput": scalar(&p.Trust.UntrustedInput, parseBool).is("boolean"),

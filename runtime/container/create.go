@@ -233,6 +233,9 @@ func (cr *creation) judge(ctx context.Context) error {
 		inForceEnv(cr.spec.Process, cr.told.watched)
 	}
 	cr.c.detail = &Detail{Process: cr.spec.Process, Hooks: h, Policy: policy}
+	if transacts(policy.Profile) {
+		cr.c.detail.HealthCheck = cr.healthCheck()
+	}
 	return nil
 }
 

@@ -100,6 +100,8 @@ type Detail struct {
 	Policy  *Policy        `json:"policy"`
 	Domain  *Domain        `json:"domain,omitempty"`
 	Cgroup  *cgroup.State  `json:"cgroup"`
+	// HealthCheck is the command of the engine's health checks, which works on the base where execs are transactions.
+	HealthCheck []string `json:"healthCheck,omitempty"`
 	// StartTable names init's operations behind the start point.
 	StartTable *initproc.Table `json:"startTable,omitempty"`
 }

@@ -27,10 +27,11 @@ func transacts(p *profiles.Profile) bool {
 	return p.Exec.Transaction == transactionAuto && p.Filesystem.Workspace.Mode == profiles.WorkspaceOverlay
 }
 
-// transactional reports whether an exec runs on a layer of its own: by profile or by wish, without a terminal, and in a
-// container that has overlaid workspaces.
+// transactional reports whether an exec runs on a layer of its own: by profile or by wish, without a terminal, not as a
+// health check, and in a container that has overlaid workspaces.
 func (c *Container) transactional(process *specs.Process, o *ExecOptions) bool {
-	return c.state.Layers != "" && !process.Terminal && (o.Discard || c.detail.Policy.Profile.Exec.Transaction == transactionAuto)
+	return c.state.Layers != "" && !process.Terminal &&
+		(o.Discard || c.detail.Policy.Profile.Exec.Transaction == transactionAuto && !c.detail.onBase(process))
 }
 
 // transaction is the layer of an exec, from before its process exists until it runs. The layers stay locked that long.
