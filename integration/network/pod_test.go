@@ -1,6 +1,7 @@
 package network
 
 import (
+	"fmt"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -128,6 +129,39 @@ func TestAttack_NetworkConnectedLater(t *testing.T) {
 		}
 	}
 	e.Must(t, "network", "disconnect", later, name)
+}
+
+// TestNetworkChanges: connections that the gateway keeps for the next request are none any more once the network that they
+// went out by is gone, or another one has become the way out.
+func TestNetworkChanges(t *testing.T) {
+	administer(t, profileFile(t, rules("http://example.com", "tcp://git.test:5432")))
+	e := startDocker(t)
+	name := e.Up(t, harness.Peer{Name: "agentsafe"}, image, "sleep", "1000")
+	get := func(when string) {
+		t.Helper()
+		for range 3 {
+			r := e.Do(t, "exec", name, "timeout", "60", "wget", "-qO-", "http://example.com/x")
+			if r.Stdout != "world: example.com /x\n" {
+				t.Errorf("%s: %v", when, r)
+			}
+		}
+	}
+	// The engine takes the way out by the names of its networks: this one comes before that of its own.
+	later := "aa" + box.ID()
+	e.Must(t, "network", "create", later)
+	t.Cleanup(func() { e.Must(t, "network", "rm", later) })
+	e.Must(t, "network", "connect", later, name)
+	get("connected")
+	e.Must(t, "exec", "-d", name, "sh", "-c", "mkfifo /tmp/f; nc git.test 5432 <>/tmp/f >/tmp/open; echo ended >/tmp/ended")
+	until := "until [ -s %s ]; do sleep 0.1; done; cat %[1]s"
+	e.Must(t, "exec", name, "timeout", "60", "sh", "-c", fmt.Sprintf(until, "/tmp/open"))
+	e.Must(t, "network", "disconnect", later, name)
+	// A relayed connection is reset: nothing would ever be answered.
+	e.Must(t, "exec", name, "timeout", "60", "sh", "-c", fmt.Sprintf(until, "/tmp/ended"))
+	get("disconnected")
+	e.Must(t, "network", "disconnect", "bridge", name)
+	e.Must(t, "network", "connect", "bridge", name)
+	get("connected again")
 }
 
 // The host's network is refused: no rule could hold a task there.

@@ -55,12 +55,12 @@ func validLabel(s string) bool {
 // addCredentials makes a handler for each: the task speaks plain HTTP to NAME.agentsafe.internal, which never leaves the
 // container's namespace, and the gateway speaks TLS to the destination, with the secret.
 func (w *web) addCredentials(roots Roots) {
-	transport := w.transport.Clone()
-	transport.TLSClientConfig = &tls.Config{RootCAs: roots, MinVersion: tls.VersionTLS12}
-	transport.ForceAttemptHTTP2 = true
+	w.secure = w.transport.Clone()
+	w.secure.TLSClientConfig = &tls.Config{RootCAs: roots, MinVersion: tls.VersionTLS12}
+	w.secure.ForceAttemptHTTP2 = true
 	for i := range w.g.config.Credentials {
 		c := &w.g.config.Credentials[i]
-		w.internal[c.Name] = http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) { w.withCredential(rw, r, transport, c) })
+		w.internal[c.Name] = http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) { w.withCredential(rw, r, w.secure, c) })
 	}
 }
 

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net"
 	"net/http"
+	"net/netip"
 	"os"
 	"strings"
 	"sync"
@@ -83,6 +84,11 @@ func (g *Gateway) Run(ctx context.Context, s Sockets) error {
 		g.loops = append(g.loops, l)
 		defer l.stop()
 	}
+	network, err := openUplink()
+	if err != nil {
+		return fmt.Errorf("hear of changes of the network: %w", err)
+	}
+	go func() { cancel(network.watch(ctx, g.networkChanged)) }()
 	d := &dnsServer{g: g, slots: make(chan struct{}, dnsAtOnce)}
 	go d.serve(ctx, s.DNS, s.DNSTCP)
 	go g.web.serve(ctx)
@@ -128,6 +134,7 @@ type session struct {
 	g     *Gateway
 	conn  *net.TCPConn
 	begin time.Time
+	from  netip.Addr // this side's address of the connection outwards, once it is relayed
 	// name is where it goes, "" for an address; address is what the task connected to.
 	name    string
 	address string

@@ -194,10 +194,11 @@ func (g *Gateway) relay(s *session, upstream *net.TCPConn, f *flow) {
 		s.out.Store(out)
 		s.close()
 	}
-	client := s.conn
+	client, from := s.conn, localAddress(upstream)
 	g.mu.Lock()
 	killed := s.killed
 	if !killed {
+		s.from = from
 		s.flow, s.loop, s.conn = f, g.loops[int(g.turn.Add(1))%len(g.loops)], nil
 	}
 	g.mu.Unlock()

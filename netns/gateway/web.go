@@ -26,6 +26,9 @@ type web struct {
 	conns     chan net.Conn
 	done      chan struct{}
 	transport *http.Transport
+	// secure carries credentials.
+	secure  *http.Transport
+	outward outward
 	// internal are the handlers of the gateway's own zone, by label.
 	internal map[string]http.Handler
 }
@@ -46,6 +49,14 @@ func newWeb(g *Gateway, roots Roots) *web {
 
 // dial connects to "name:port" or to an address that a rule allows.
 func (w *web) dial(ctx context.Context, target string) (net.Conn, error) {
+	c, err := w.connectTo(ctx, target)
+	if err != nil {
+		return nil, err
+	}
+	return w.outward.add(c), nil
+}
+
+func (w *web) connectTo(ctx context.Context, target string) (*net.TCPConn, error) {
 	host, portText, err := net.SplitHostPort(target)
 	if err != nil {
 		return nil, err
@@ -65,6 +76,12 @@ func (w *web) dial(ctx context.Context, target string) (net.Conn, error) {
 		return w.g.connect(ctx, dst)
 	}
 	return w.g.dialName(ctx, host, uint16(port))
+}
+
+// closeIdle gives up the connections that are kept for further requests.
+func (w *web) closeIdle() {
+	w.transport.CloseIdleConnections()
+	w.secure.CloseIdleConnections()
 }
 
 // serve runs the HTTP server on the connections that take hands over.
