@@ -145,7 +145,8 @@ type event struct {
 	Data any    `json:"data,omitempty"`
 }
 
-// events prints statistics, once or at an interval, and out-of-memory events as they happen.
+// events prints statistics, once or at an interval, and what limits the container meets as it happens: "oom" as from runc,
+// "pids" when a process could not be started, and "limit" with why the container is ended.
 func (a *app) events(ctx context.Context, args []string) error {
 	fs := newFlags("events", "ID")
 	once := fs.Bool("stats", false, "print statistics once")
@@ -185,13 +186,21 @@ func (a *app) events(ctx context.Context, args []string) error {
 	}
 	tick := time.NewTicker(*interval)
 	defer tick.Stop()
+	look := time.NewTicker(limitPoll)
+	defer look.Stop()
+	limits := limitWatch{c: c, out: out}
+	limits.refused, _ = c.PIDsRefused() //nolint:errcheck // without a pids cgroup there is nothing to tell
 	for {
 		select {
 		case _, ok := <-oom:
 			if !ok {
-				return nil // the cgroup is gone
+				return limits.tell() // the cgroup is gone
 			}
 			if err := out.Encode(event{Type: "oom", ID: id}); err != nil {
+				return err
+			}
+		case <-look.C:
+			if err := limits.tell(); err != nil {
 				return err
 			}
 		case <-tick.C:
@@ -200,4 +209,31 @@ func (a *app) events(ctx context.Context, args []string) error {
 			}
 		}
 	}
+}
+
+// limitPoll is how often events looks for limits that no descriptor tells of.
+const limitPoll = 250 * time.Millisecond
+
+// limitWatch prints what limits a container has met since it was asked last.
+type limitWatch struct {
+	c       *container.Container
+	out     *json.Encoder
+	refused uint64
+	ended   bool
+}
+
+// tell prints what is new. What can't be read any more is gone with the container.
+func (w *limitWatch) tell() error {
+	if n, err := w.c.PIDsRefused(); err == nil && n > w.refused {
+		w.refused = n
+		if err := w.out.Encode(event{"pids", w.c.ID(), map[string]uint64{"refused": n}}); err != nil {
+			return err
+		}
+	}
+	end, err := w.c.End()
+	if w.ended || err != nil || end == nil || end.Reason == "" || end.Reason == container.EndOOM {
+		return nil //nolint:nilerr // see above
+	}
+	w.ended = true
+	return w.out.Encode(event{"limit", w.c.ID(), end})
 }

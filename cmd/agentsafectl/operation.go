@@ -127,6 +127,9 @@ func (o *operation) run(ctx context.Context) (err error) {
 			return err
 		}
 	}
+	if outcome.end != nil && outcome.end.Reason == "" && outcome.end.PIDsRefused > 0 && !o.flags.json {
+		o.note("the task " + outcome.end.Message)
+	}
 	switch {
 	case outcome.timedOut:
 		message := fmt.Errorf("the task %s and was ended with all its processes", outcome.end.Message)

@@ -23,6 +23,7 @@ var (
 	box        *harness.Box
 	docker     *harness.Docker
 	containerd *harness.Containerd
+	podman     *harness.Podman
 	rootfs     string
 	reloaded   sync.Once
 )
@@ -30,9 +31,9 @@ var (
 // policies are the profiles of these tests, by name: what each adds to agent.
 func policies() map[string]string {
 	return map[string]string{
-		"wall":  "limits: {wallClock: 1500ms}",
-		"cpu":   "limits: {cpuTime: 1s}",
-		"few":   "limits: {memory: 48MiB, pids: 24, openFiles: 64, wallClock: 1m}",
+		"wall":  "limits: {wallClock: 1500ms}\nevidence: {mode: \"on\"}",
+		"cpu":   "limits: {cpuTime: 1s}\nevidence: {mode: \"on\"}",
+		"few":   "limits: {memory: 48MiB, pids: 24, openFiles: 64, wallClock: 1m, cpus: 0.5}\nevidence: {mode: \"on\"}",
 		"execs": "exec: {wallClock: 1s}",
 		"ev":    `evidence: {mode: "on"}`,
 		"words": "limits: {outputBytes: 4KiB}\nevidence: {mode: \"on\"}",
@@ -71,6 +72,10 @@ func TestMain(m *testing.M) {
 				return err
 			}
 			if err := docker.Import(busybox.Tar, image); err != nil {
+				return stop, err
+			}
+			podman = &harness.Podman{Box: b}
+			if err := podman.Load(busybox.Archive); err != nil {
 				return stop, err
 			}
 			return stop, containerd.Import(busybox.Archive)

@@ -56,6 +56,7 @@ const (
 	EndCPUTime    EndReason = "cpu-time"
 	EndOOM        EndReason = "oom"
 	EndOutput     EndReason = "output"
+	EndPIDs       EndReason = "pids"       // in evidence only: it refuses processes and ends nothing
 	EndEvidence   EndReason = "evidence"   // it could not be written, and the profile says stop
 	EndSupervisor EndReason = "supervisor" // a helper without which the container must not go on
 )
@@ -104,6 +105,15 @@ func (c *Container) PIDsRefused() (uint64, error) {
 		return 0, err
 	}
 	return g.PIDsRefused()
+}
+
+// PIDsLimit returns how many processes and threads the container may have; 0 without a limit, or if it can't be read.
+func (c *Container) PIDsLimit() uint64 {
+	stats, err := c.Stats()
+	if err != nil {
+		return 0
+	}
+	return stats.Pids.Limit
 }
 
 // PIDsPeak returns the most processes and threads that the container had at once; 0 where the kernel does not count.

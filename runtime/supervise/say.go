@@ -5,6 +5,8 @@ import (
 	"os"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/agentsafe/agentsafe/runtime/container"
 )
 
 // keepStderr keeps a duplicate of the first process's standard error for one line about its end. Whoever reads the
@@ -27,7 +29,25 @@ func (s *Supervisor) say(line string, idle bool) {
 	if s.stderr == nil || s.said {
 		return
 	}
-	s.said = writeNow(s.stderr, []byte("agentsafe: the container "+line+"\n"), idle)
+	s.said = s.write(line, idle)
+}
+
+// sayRefused tells, at the end, of processes that could not be started: the task has seen an error that names no limit.
+func (s *Supervisor) sayRefused(e *container.End) {
+	if e.PIDsRefused == 0 {
+		return
+	}
+	line := s.refusedMessage(e)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.stderr != nil {
+		s.write(line, true)
+	}
+}
+
+// write needs the lock.
+func (s *Supervisor) write(line string, idle bool) bool {
+	return writeNow(s.stderr, []byte("agentsafe: the container "+line+"\n"), idle)
 }
 
 // hangUp closes our duplicate.

@@ -352,43 +352,20 @@ func (s *Supervisor) initStatus() int {
 func (s *Supervisor) settle() {
 	s.noteCounters()
 	s.denials.drain()
-	s.denials.limitMet(s.End())
-	switch e := s.End(); {
-	case e == nil || e.Reason == "":
+	e := s.End()
+	s.denials.limitMet(e)
+	s.recordCounters(e)
+	switch {
+	case e == nil:
+		s.hangUp()
+	case e.Reason == "":
+		s.sayRefused(e)
 		s.hangUp()
 	case e.Reason == container.EndOOM:
 		s.say(e.Message, true)
+		s.sayRefused(e)
 		s.hangUp()
 	} // of every other reason, endAll speaks
-}
-
-// noteCounters adds to the end what the kernel's own limits have done. It says OOM only if nothing else has ended the
-// container, and a kill is there.
-func (s *Supervisor) noteCounters() {
-	oom, err := s.c.OOMKills()
-	if err != nil {
-		oom = 0 // without a memory cgroup there are none
-	}
-	refused, err := s.c.PIDsRefused()
-	if err != nil {
-		refused = 0
-	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if oom == 0 && refused == 0 && s.cut == 0 && s.end == nil {
-		return
-	}
-	if s.end == nil {
-		s.end = &container.End{At: time.Now().UTC()}
-	}
-	s.end.OOMKills, s.end.PIDsRefused, s.end.OutputsCut = oom, refused, s.cut
-	if s.end.Reason == "" && oom > 0 {
-		s.end.Reason = container.EndOOM
-		s.end.Message = fmt.Sprintf("ran out of memory: the kernel has ended %d of its processes", oom)
-	}
-	if err := s.c.WriteEnd(s.end); err != nil {
-		s.o.Warn(err.Error())
-	}
 }
 
 // Close implements container.Supervisor. It returns when every function of OnExec has been called.
