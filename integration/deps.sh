@@ -18,6 +18,9 @@ packages=(
 [ "${1:-}" != long ] || packages+=(qemu-system-x86 e2fsprogs          # a virtual machine of its own
   cargo default-jdk-headless)                                        # toolchains that do real work under profiles
 
+# Other sources of node bring npm along, and Debian's conflicts with them.
+[ "${1:-}" != long ] || command -v npm >/dev/null || packages+=(nodejs npm)
+
 missing=()
 for p in "${packages[@]}"; do
   [ "$(dpkg-query -W -f '${db:Status-Status}' "$p" 2>/dev/null)" = installed ] || missing+=("$p")

@@ -22,30 +22,58 @@ func need(t *testing.T, programs ...string) {
 	}
 }
 
+// getJava is a program for the JVM's own client.
+const getJava = `import java.net.http.*; import java.net.URI;
+public class Get { public static void main(String[] a) throws Exception {
+  System.out.print(HttpClient.newHttpClient().send(HttpRequest.newBuilder(URI.create(a[0])).build(), HttpResponse.BodyHandlers.ofString()).body()); } }`
+
+// npm installs from the registry that follows, and prints no advertisements.
+const npm = "HOME=$PWD npm install --no-audit --no-fund --no-update-notifier --fetch-retries 0 --cafile ca.pem --loglevel error --registry "
+
+// browse prints what a page looks like after its scripts have run.
+const browse = "HOME=$PWD timeout 120 /usr/lib/chromium/chromium --headless --no-sandbox --disable-gpu --disable-dev-shm-usage --ignore-certificate-errors --enable-quic --virtual-time-budget=20000 --dump-dom "
+
 // TestClients: unmodified programs reach an allowed name, and learn at once that another one is not.
 func TestClients(t *testing.T) {
 	for _, tc := range []struct {
 		name, program, allowed, want, refused string
+		long                                  bool
 	}{
-		{"curl", "curl", "curl -sS --cacert ca.pem https://example.com/x", "^world: example.com /x", "curl -sS --cacert ca.pem https://other.test/"},
-		{"curl by HTTP/2", "curl", "curl -sS --cacert ca.pem --http2 https://example.com/x", "^world: example.com /x", "curl -sS http://" + public4 + "/ -f"},
-		{"wget", "wget", "wget -q --ca-certificate=ca.pem -O- https://example.com/x", "^world: example.com /x", "wget -q -T 5 -t 1 -O- https://other.test/"},
-		{"openssl", "openssl", "openssl s_client -connect example.com:443 -servername example.com -CAfile ca.pem -verify_return_error </dev/null", "Verify return code: 0",
-			"openssl s_client -connect example.com:443 -servername other.test </dev/null"},
-		{"openssl without a name", "openssl", "openssl s_client -connect example.com:443 -servername example.com </dev/null", "CONNECTED", "openssl s_client -connect example.com:443 -noservername </dev/null"},
-		{"dig", "dig", "dig +short example.com", `^198\.1[89]\.`, "dig +noall +comments other.test | grep -q NOERROR"},
-		{"dig by TCP to a server of its own", "dig", "dig +tcp +short @8.8.8.8 example.com", `^198\.1[89]\.`, "dig +noall +comments @8.8.8.8 other.test TXT | grep -q NOERROR"},
-		{"python requests", "python3", `python3 -c 'from pip._vendor import requests; print(requests.get("https://example.com/x", verify="ca.pem").text)'`, "^world: example.com /x",
-			`python3 -c 'from pip._vendor import requests; requests.get("https://other.test/")'`},
-		{"node", "node", `NODE_EXTRA_CA_CERTS=ca.pem node -e 'fetch("https://example.com/x").then(r=>r.text()).then(console.log)'`, "^world: example.com /x",
-			`node -e 'fetch("https://other.test/")'`},
-		{"nc", "nc", "nc -w 3 git.test 5432 </dev/null", "^hello from a database", "nc -w 3 " + public4 + " 5432 </dev/null | grep ."},
-		{"git over https", "git", "git -c http.sslCAInfo=ca.pem clone -q https://git.test/repo.git && cat repo/README", "^cloned", "git clone -q https://other.test/repo.git"},
+		{"curl", "curl", "curl -sS --cacert ca.pem https://example.com/x", "^world: example.com /x", "curl -sS --cacert ca.pem https://other.test/", false},
+		{"curl by HTTP/2", "curl", "curl -sS --cacert ca.pem --http2 https://example.com/x", "^world: example.com /x", "curl -sS http://" + public4 + "/ -f", false},
+		{"wget", "wget", "wget -q --ca-certificate=ca.pem -O- https://example.com/x", "^world: example.com /x", "wget -q -T 5 -t 1 -O- https://other.test/", false},
+		{
+			"openssl", "openssl", "openssl s_client -connect example.com:443 -servername example.com -CAfile ca.pem -verify_return_error </dev/null", "Verify return code: 0",
+			"openssl s_client -connect example.com:443 -servername other.test </dev/null", false,
+		},
+		{"openssl without a name", "openssl", "openssl s_client -connect example.com:443 -servername example.com </dev/null", "CONNECTED", "openssl s_client -connect example.com:443 -noservername </dev/null", false},
+		{"dig", "dig", "dig +short example.com", `^198\.1[89]\.`, "dig +noall +comments other.test | grep -q NOERROR", false},
+		{"dig by TCP to a server of its own", "dig", "dig +tcp +short @8.8.8.8 example.com", `^198\.1[89]\.`, "dig +noall +comments @8.8.8.8 other.test TXT | grep -q NOERROR", false},
+		{
+			"python requests", "python3", `python3 -c 'from pip._vendor import requests; print(requests.get("https://example.com/x", verify="ca.pem").text)'`, "^world: example.com /x",
+			`python3 -c 'from pip._vendor import requests; requests.get("https://other.test/")'`, false,
+		},
+		{
+			"node", "node", `NODE_EXTRA_CA_CERTS=ca.pem node -e 'fetch("https://example.com/x").then(r=>r.text()).then(console.log)'`, "^world: example.com /x",
+			`node -e 'fetch("https://other.test/")'`, false,
+		},
+		{"nc", "nc", "nc -w 3 git.test 5432 </dev/null", "^hello from a database", "nc -w 3 " + public4 + " 5432 </dev/null | grep .", false},
+		{"Go's net/http, after QUIC", "sh", "AGENTSAFE_TEST_CLIENT=https://example.com/x ./client", "^refused: .*\nworld: example.com /x", "AGENTSAFE_TEST_CLIENT=https://other.test/ ./client", false},
+		{"npm", "npm", npm + "https://packages.test/npm/ greeting && node -e 'console.log(require(\"greeting\"))'", "installed by npm over TLS", npm + "https://other.test/npm/ greeting", false},
+		{
+			"JVM", "java", "keytool -importcert -noprompt -file ca.pem -keystore ts -storepass changeit >&2 && java -Djavax.net.ssl.trustStore=ts -Djavax.net.ssl.trustStorePassword=changeit Get.java https://example.com/x", "^world: example.com /x",
+			"java Get.java https://other.test/", true,
+		},
+		{"Chromium", "chromium", browse + "https://quic.test/page", "world: quic.test /second", browse + "https://other.test/ | grep world:", true},
+		{"git over https", "git", "git -c http.sslCAInfo=ca.pem clone -q https://git.test/repo.git && cat repo/README", "^cloned", "git clone -q https://other.test/repo.git", false},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
+			if tc.long && os.Getenv("AGENTSAFE_TEST_LONG") == "" {
+				t.Skip("probe AGENTSAFE_TEST_LONG: not set, and the client takes its time")
+			}
 			need(t, tc.program)
 			outside.gitRepository(t)
-			network := rules("example.com", "tcp://git.test:5432", "git.test")
+			network := rules("example.com", "tcp://git.test:5432", "git.test", "packages.test", "quic.test")
 			r := run(t, network, tc.allowed)
 			if r.out.ExitCode != 0 || !regexp.MustCompile(tc.want).MatchString(r.out.Stdout) {
 				t.Errorf("want %q\n%v", tc.want, r)

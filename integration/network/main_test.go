@@ -18,6 +18,9 @@ var (
 )
 
 func TestMain(m *testing.M) {
+	if url := os.Getenv("AGENTSAFE_TEST_CLIENT"); url != "" {
+		os.Exit(client(url))
+	}
 	harness.Main(m, harness.Options{
 		Prepare: func(context.Context) error {
 			_, err := harness.Busybox()

@@ -1,8 +1,12 @@
 package network
 
 import (
+	"archive/tar"
 	"archive/zip"
 	"bytes"
+	"compress/gzip"
+	"crypto/sha512"
+	"encoding/base64"
 	"fmt"
 	"net/http"
 	"strings"
@@ -25,7 +29,43 @@ func (w *world) packages(r *http.Request) http.HandlerFunc {
 			rw.Write(wheelFile()) //nolint:errcheck // a test's client
 		}
 	}
+	return npmRegistry(r)
+}
+
+// npmRegistry serves one package as npm's registries do, below /npm/.
+func npmRegistry(r *http.Request) http.HandlerFunc {
+	const tarball = "/npm/greeting/-/greeting-1.0.0.tgz"
+	switch r.URL.Path {
+	case "/npm/greeting":
+		return func(rw http.ResponseWriter, _ *http.Request) {
+			sum := sha512.Sum512(npmPackage())
+			rw.Header().Set("Content-Type", "application/json")
+			fmt.Fprintf(rw, `{"name": "greeting", "dist-tags": {"latest": "1.0.0"}, "versions": {"1.0.0": {"name": "greeting", "version": "1.0.0", "dist": {"tarball": "https://%s%s", "integrity": "sha512-%s"}}}}`,
+				r.Host, tarball, base64.StdEncoding.EncodeToString(sum[:]))
+		}
+	case tarball:
+		return func(rw http.ResponseWriter, _ *http.Request) {
+			rw.Write(npmPackage()) //nolint:errcheck // a test's client
+		}
+	}
 	return http.NotFound
+}
+
+func npmPackage() []byte {
+	var b bytes.Buffer
+	z := gzip.NewWriter(&b)
+	archive := tar.NewWriter(z)
+	for _, f := range [][2]string{
+		{"package/package.json", `{"name": "greeting", "version": "1.0.0", "main": "index.js"}`},
+		{"package/index.js", "module.exports = 'installed by npm over TLS'\n"},
+	} {
+		if archive.WriteHeader(&tar.Header{Name: f[0], Mode: 0o644, Size: int64(len(f[1]))}) == nil {
+			archive.Write([]byte(f[1])) //nolint:errcheck // to memory
+		}
+	}
+	archive.Close() //nolint:errcheck // to memory
+	z.Close()       //nolint:errcheck // to memory
+	return b.Bytes()
 }
 
 func wheelFile() []byte {

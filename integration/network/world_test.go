@@ -91,7 +91,7 @@ ip -n world -6 route add default via 2a00:1::1
 	}
 	w := &world{ns: ns, zone: map[string][]string{
 		"example.com": {public4}, "www.example.com": {public4}, "other.test": {public4}, "dual.test": {public4, public6},
-		"six.test": {public6}, "packages.test": {public4b}, "api.test": {public4b}, "git.test": {public4}, "down.test": {"93.184.216.99"},
+		"six.test": {public6}, "packages.test": {public4b}, "quic.test": {public4}, "api.test": {public4b}, "git.test": {public4}, "down.test": {"93.184.216.99"},
 		"private.test": {"10.9.9.9"}, "metadata.test": {"169.254.169.254"}, "metadata6.test": {"fd00:ec2::254"},
 		"mixed.test": {"10.9.9.9", public4}, "mapped.test": {"::ffff:169.254.169.254"}, "nat64.test": {"64:ff9b::a9fe:a9fe"},
 		"loop.test": {"127.0.0.1"}, "self.test": {"203.0.113.1"}, "ula.test": {"fd99::9"}, "cgnat.test": {"100.64.9.9"},
@@ -233,6 +233,14 @@ func (w *world) web(rw http.ResponseWriter, r *http.Request) {
 		http.FileServer(http.Dir(box.Dir)).ServeHTTP(rw, r)
 		return
 	}
+	if r.Host == "quic.test" { // a server that offers QUIC, and a page that asks it again
+		rw.Header().Set("Alt-Svc", `h3=":443"; ma=3600`)
+		if r.URL.Path == "/page" {
+			rw.Header().Set("Content-Type", "text/html")
+			io.WriteString(rw, `<body><script>fetch("/first").then(()=>fetch("/second")).then(r=>r.text()).then(t=>{document.body.innerText=t})</script>`) //nolint:errcheck // a test's client
+			return
+		}
+	}
 	if target := r.URL.Query().Get("redirect"); target != "" {
 		http.Redirect(rw, r, target, http.StatusFound)
 		return
@@ -295,7 +303,26 @@ func (w *world) certificate(h *tls.ClientHelloInfo) (*tls.Certificate, error) {
 	return &tls.Certificate{Certificate: [][]byte{der}, PrivateKey: key}, err
 }
 
-// folder makes a workspace with the authority's certificate in it.
+// folder makes a workspace with the authority's certificate and the clients in it that no distribution has.
 func (w *world) folder(dir string) error {
-	return os.WriteFile(filepath.Join(dir, "ca.pem"), w.caPEM, 0o644)
+	self, err := os.Executable()
+	if err != nil {
+		return err
+	}
+	return errors.Join(
+		os.WriteFile(filepath.Join(dir, "ca.pem"), w.caPEM, 0o644), os.WriteFile(filepath.Join(dir, "Get.java"), []byte(getJava), 0o644),
+		place(self, filepath.Join(dir, "client")),
+	)
+}
+
+// place links a program, or copies it to another file system.
+func place(program, to string) error {
+	if os.Link(program, to) == nil {
+		return nil
+	}
+	data, err := os.ReadFile(program)
+	if err != nil {
+		return err
+	}
+	return os.WriteFile(to, data, 0o755)
 }
