@@ -37,6 +37,14 @@ func CurrentDocker(ctx context.Context) (string, error) {
 	})
 }
 
+// CurrentDockerCLI builds the docker command that integration/engines/dockercli names and returns its directory.
+func CurrentDockerCLI(ctx context.Context) (string, error) {
+	return buildEngine(ctx, "dockercli", func(dir string) [][]string {
+		// The module has no go.mod, so that go takes it for one of the time before type parameters.
+		return [][]string{{"build", "-gcflags=github.com/docker/cli/...=-lang=go1.25", "-o", dir + "/", "github.com/docker/cli/cmd/docker"}}
+	})
+}
+
 // buildEngine runs the go commands (a subcommand and its arguments) in the module integration/engines/NAME, unless its
 // go.mod has been built before.
 func buildEngine(ctx context.Context, name string, commands func(dir string) [][]string) (string, error) {

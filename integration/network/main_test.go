@@ -22,7 +22,12 @@ func TestMain(m *testing.M) {
 		os.Exit(client(url))
 	}
 	harness.Main(m, harness.Options{
-		Prepare: func(context.Context) error {
+		Prepare: func(ctx context.Context) error {
+			for _, build := range []func(context.Context) (string, error){harness.CurrentContainerd, harness.CurrentDocker, harness.CurrentDockerCLI} {
+				if _, err := build(ctx); err != nil {
+					return err
+				}
+			}
 			_, err := harness.Busybox()
 			return err
 		},

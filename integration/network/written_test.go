@@ -49,7 +49,7 @@ func TestProfileBuild(t *testing.T) {
 	for _, engine := range []struct {
 		name   string
 		routes func(t *testing.T) []route
-	}{{"docker", dockerRoutes}, {"podman", podmanRoutes}, {"ctr", ctrRoutes}, {"agentsafectl", ctlRoutes}} {
+	}{{"docker", dockerRoutes}, {"current docker", currentDockerRoutes}, {"podman", podmanRoutes}, {"ctr", ctrRoutes}, {"agentsafectl", ctlRoutes}} {
 		t.Run(engine.name, func(t *testing.T) {
 			for _, r := range engine.routes(t) {
 				t.Run(r.name, func(t *testing.T) { installAndRefuse(t, registry, r) })
@@ -136,7 +136,7 @@ func hostPrograms() []string {
 const searchPath = "PATH=/usr/sbin:/usr/bin:/sbin:/bin"
 
 // dockerRoutes: Docker 20.10 can't pass annotations, so the profile comes by the runtime's name, or by a variable, which
-// can only tighten. A current docker passes them as podman does (integration/moby has the annotations).
+// can only tighten.
 func dockerRoutes(t *testing.T) []route {
 	t.Helper()
 	e := startDocker(t)
