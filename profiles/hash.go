@@ -205,5 +205,7 @@ func (j *jsonWriter) gateway(n *Network) {
 		j.text("present", c.Present)
 		j.text("baseURLEnv", c.BaseURLEnv)
 		j.text("placeholderEnv", c.PlaceholderEnv)
+		j.text("basePath", c.BasePath)
+		j.text("client", c.Client)
 	})
 }

@@ -116,6 +116,8 @@ func (c Credential) fields(j *jsonWriter) {
 	j.text("present", c.Present)
 	j.some("baseURLEnv", c.BaseURLEnv)
 	j.some("placeholderEnv", c.PlaceholderEnv)
+	j.some("basePath", c.BasePath)
+	j.some("client", c.Client)
 }
 
 func (h Host) fields(j *jsonWriter) {

@@ -177,10 +177,10 @@ func rankNetwork(m NetworkMode) int {
 
 // credentials have nothing in common unless they are the same.
 func credentials() elements[Credential] {
-	compare := func(a, b Credential) int {
-		return slices.Compare(append([]string{a.Name, a.File, a.Destination, a.Present, a.BaseURLEnv, a.PlaceholderEnv}, a.Command...),
-			append([]string{b.Name, b.File, b.Destination, b.Present, b.BaseURLEnv, b.PlaceholderEnv}, b.Command...))
+	texts := func(c Credential) []string {
+		return append([]string{c.Name, c.File, c.Destination, c.Present, c.BaseURLEnv, c.PlaceholderEnv, c.BasePath, c.Client}, c.Command...)
 	}
+	compare := func(a, b Credential) int { return slices.Compare(texts(a), texts(b)) }
 	return treeOf(func(a, b Credential) bool { return compare(a, b) == 0 }, compare)
 }
 

@@ -82,6 +82,10 @@ type Credential struct {
 	// is no secret, for programs that don't start without a key.
 	BaseURLEnv     string `json:"baseURLEnv,omitempty"`
 	PlaceholderEnv string `json:"placeholderEnv,omitempty"`
+	// BasePath is the path of the local address, as in "/v1"; the gateway does not hold requests to it.
+	BasePath string `json:"basePath,omitempty"`
+	// Client is a program that is told of the local address in its own way: "git", "npm" or "pip"; see clientEnv in package container.
+	Client string `json:"client,omitempty"`
 }
 
 // Environment filters the variables that a process starts with. Allow and Deny are patterns of path.Match on names.

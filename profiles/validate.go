@@ -192,6 +192,10 @@ func (c *Credential) validate() error {
 		return errors.New("the file or command is not an absolute path")
 	case (kind == "header" || kind == "query") && name == "", kind != "header" && kind != "query" && c.Present != "bearer" && c.Present != "basic":
 		return fmt.Errorf("present %q: want header:NAME, bearer, basic or query:NAME", c.Present)
+	case c.BasePath != "" && (!path.IsAbs(c.BasePath) || path.Clean(c.BasePath) != c.BasePath || c.BasePath == "/" || strings.ContainsAny(c.BasePath, "?#%\\ \"'\n")):
+		return fmt.Errorf("basePath %q: want a path from / on, without escapes, a query or a slash at its end", c.BasePath)
+	case !slices.Contains([]string{"", "git", "npm", "pip"}, c.Client):
+		return fmt.Errorf("client %q: want git, npm or pip", c.Client)
 	}
 	r, err := egress.ParseRule("https://" + c.Destination)
 	if err != nil || !r.IsHost() {

@@ -69,20 +69,7 @@ func TestCredential(t *testing.T) {
 	if err := os.WriteFile(key, []byte(secret+"\n"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	// The gateway's own TLS trusts the host's authorities: the test's is one of them here.
-	bundle := "/etc/ssl/certs/ca-certificates.crt"
-	before, err := os.ReadFile(bundle)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := os.WriteFile(bundle, append(slices.Clip(before), outside.caPEM...), 0o644); err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		if err := os.WriteFile(bundle, before, 0o644); err != nil {
-			t.Error(err)
-		}
-	})
+	trustWorld(t)
 	sh, ask, dir := up(t, rules("http://example.com")+"  credentials:\n  - {name: model, file: "+key+
 		", destination: \"api.test:443\", present: bearer, baseURLEnv: MODEL_BASE_URL, placeholderEnv: MODEL_API_KEY}\n")
 	// What a client of a model does. An exec gets the variables as well as the first process.

@@ -14,7 +14,7 @@ import (
 
 // packages serves an index in the simple format that pip reads, with one package.
 func (w *world) packages(r *http.Request) http.HandlerFunc {
-	if !strings.HasPrefix(r.Host, "packages.") {
+	if !strings.HasPrefix(r.Host, "packages.") && (r.Host != "private.example.com" || strings.HasPrefix(r.URL.Path, "/repo.git/")) {
 		return nil
 	}
 	const wheel = "greeting-1.0-py3-none-any.whl"

@@ -33,6 +33,8 @@ const (
 	public4   = "93.184.216.34"
 	public6   = "2606:2800:220::34"
 	public4b  = "93.184.216.35"
+	// worldSecret opens private.example.com to the user robot.
+	worldSecret = "s3cr3t-of-the-robot"
 )
 
 // worldAddresses all have servers: what is refused would have answered.
@@ -91,7 +93,7 @@ ip -n world -6 route add default via 2a00:1::1
 	}
 	w := &world{ns: ns, zone: map[string][]string{
 		"example.com": {public4}, "www.example.com": {public4}, "other.test": {public4}, "dual.test": {public4, public6},
-		"six.test": {public6}, "packages.test": {public4b}, "quic.test": {public4}, "api.test": {public4b}, "git.test": {public4}, "down.test": {"93.184.216.99"},
+		"six.test": {public6}, "packages.test": {public4b}, "quic.test": {public4}, "private.example.com": {public4b}, "api.test": {public4b}, "git.test": {public4}, "down.test": {"93.184.216.99"},
 		"private.test": {"10.9.9.9"}, "metadata.test": {"169.254.169.254"}, "metadata6.test": {"fd00:ec2::254"},
 		"mixed.test": {"10.9.9.9", public4}, "mapped.test": {"::ffff:169.254.169.254"}, "nat64.test": {"64:ff9b::a9fe:a9fe"},
 		"loop.test": {"127.0.0.1"}, "self.test": {"203.0.113.1"}, "ula.test": {"fd99::9"}, "cgnat.test": {"100.64.9.9"},
@@ -225,6 +227,17 @@ func (w *world) web(rw http.ResponseWriter, r *http.Request) {
 	w.mu.Lock()
 	w.seen = append(w.seen, fmt.Sprintf("%s %s%s %s", r.Method, r.Host, r.URL.RequestURI(), r.Header.Get("Authorization")))
 	w.mu.Unlock()
+	if user, password, _ := r.BasicAuth(); r.Host == "private.example.com" {
+		if user != "robot" || password != worldSecret {
+			rw.Header().Set("WWW-Authenticate", `Basic realm="private"`)
+			http.Error(rw, "who are you?", http.StatusUnauthorized)
+			return
+		}
+		if rest, ok := strings.CutPrefix(r.URL.Path, "/moved/"); ok {
+			http.Redirect(rw, r, "https://"+r.Host+"/"+rest+"?"+r.URL.RawQuery, http.StatusFound)
+			return
+		}
+	}
 	if h := w.packages(r); h != nil {
 		h(rw, r)
 		return
@@ -240,6 +253,13 @@ func (w *world) web(rw http.ResponseWriter, r *http.Request) {
 			io.WriteString(rw, `<body><script>fetch("/first").then(()=>fetch("/second")).then(r=>r.text()).then(t=>{document.body.innerText=t})</script>`) //nolint:errcheck // a test's client
 			return
 		}
+	}
+	if r.Host == "api.test" && r.Method == http.MethodPost { // a model's answer comes in pieces
+		for _, word := range []string{"one", "two", "three"} {
+			fmt.Fprintf(rw, "data: %s\n\n", word)
+			rw.(http.Flusher).Flush()
+		}
+		return
 	}
 	if target := r.URL.Query().Get("redirect"); target != "" {
 		http.Redirect(rw, r, target, http.StatusFound)

@@ -9,6 +9,7 @@ import (
 	"net"
 	"net/http"
 	"net/http/httputil"
+	"net/url"
 	"slices"
 	"strconv"
 	"strings"
@@ -89,10 +90,23 @@ func (w *web) withCredential(rw http.ResponseWriter, r *http.Request, transport 
 	if c.Port != 443 {
 		host = net.JoinHostPort(c.Host, strconv.Itoa(int(c.Port)))
 	}
-	w.proxy(s, transport, func(pr *httputil.ProxyRequest) {
+	p := w.proxy(s, transport, func(pr *httputil.ProxyRequest) {
 		pr.Out.URL.Scheme, pr.Out.URL.Host, pr.Out.Host = "https", host, host
 		present(c, pr.Out, w.g.shared.Load().placeholders)
-	}).ServeHTTP(rw, r)
+	})
+	p.ModifyResponse = func(r *http.Response) error { return keepHere(r, host, c.Name+internalZone) }
+	p.ServeHTTP(rw, r)
+}
+
+// keepHere turns a redirection to the credential's destination into one to the local address: followed as it is, it would
+// lead past the secret. Others are left alone, and need rules of their own.
+func keepHere(r *http.Response, host, local string) error {
+	to, err := url.Parse(r.Header.Get("Location"))
+	if err == nil && to.Scheme == "https" && (to.Host == host || to.Host == host+":443") {
+		to.Scheme, to.Host = "http", local
+		r.Header.Set("Location", to.String())
+	}
+	return nil
 }
 
 // present puts the secret where the destination wants it, in place of whatever the task has there.

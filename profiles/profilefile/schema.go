@@ -121,6 +121,8 @@ func network(n *profiles.Network) section {
 				"present":        text(&c.Present),
 				"baseURLEnv":     text(&c.BaseURLEnv),
 				"placeholderEnv": text(&c.PlaceholderEnv),
+				"basePath":       text(&c.BasePath),
+				"client":         text(&c.Client).oneOf("git", "npm", "pip"),
 			}
 		}),
 	}

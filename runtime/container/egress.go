@@ -230,8 +230,9 @@ func gatewayEnv(p *specs.Process, profile *profiles.Profile, id string, created 
 	env := slices.Clone(p.Env)
 	for i := range profile.Network.Credentials {
 		cred := &profile.Network.Credentials[i]
-		env = setEnv(env, cred.BaseURLEnv, "http://"+cred.Name+"."+wire.Zone)
+		env = setEnv(env, cred.BaseURLEnv, "http://"+cred.Name+"."+wire.Zone+cred.BasePath)
 		env = setEnv(env, cred.PlaceholderEnv, placeholderOf(id, created, cred.Name))
+		env = clientEnv(env, cred)
 	}
 	p.Env = env
 }
