@@ -51,7 +51,7 @@ func TestDocs(t *testing.T) {
 	if r.Exit != 0 {
 		t.Fatal(r)
 	}
-	for _, want := range []string{"one\n", "+two", "modify file", "left", "git runs hooks", "checked", "restored as transaction"} {
+	for _, want := range []string{"one\n", "+two", "modify file", "left", "git runs hooks", "checked", "restored as transaction", "look at main.c"} {
 		if !strings.Contains(r.Stdout, want) {
 			t.Errorf("the page's commands do not print %q:\n%s", want, r.Stdout)
 		}

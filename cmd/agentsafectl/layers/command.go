@@ -32,7 +32,8 @@ func Commands(data, state *string, asRoot func(id string) error) []*cobra.Comman
 	a := &app{data, state, asRoot}
 	return []*cobra.Command{
 		a.logCommand(), a.showCommand(), a.diffCommand(), a.undoCommand(), a.redoCommand(), a.checkpointCommand(),
-		a.restoreCommand(), a.checkCommand(), a.promoteCommand(), a.requestsCommand(), a.exportCommand(), a.layersCommand(), a.uiCommand(),
+		a.restoreCommand(), a.checkCommand(), a.promoteCommand(), a.requestsCommand(), a.exportCommand(),
+		a.importCommand(), a.layersCommand(), a.uiCommand(),
 	}
 }
 

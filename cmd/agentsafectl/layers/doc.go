@@ -1,5 +1,5 @@
 // Package layers holds the commands of agentsafectl that show what tasks have changed in their workspaces, take it back
-// and promote it: log, show, diff, undo, redo, checkpoint, restore, promote, export, layers.
+// and promote it: log, show, diff, undo, redo, checkpoint, restore, promote, export, import, layers.
 //
 // Data in: the names of containers, transactions and paths, and the layers below the data directory. Data out: tables,
 // diffs and archives on the standard output, and what fs/layer does. The package decides nothing about layers itself.
