@@ -340,6 +340,9 @@ func ownPlace(dir string, mounts []specs.Mount) bool {
 	return true
 }
 
+// Values returns what $HOME and $WORKSPACE stand for, "" for nothing.
+func (v Variables) Values() (home, workspace string) { return v.home, v.workspace }
+
 func (v Variables) expand(unsafePath string) (string, bool) {
 	for _, x := range []struct{ name, value string }{{"$HOME", v.home}, {"~", v.home}, {"$WORKSPACE", v.workspace}} {
 		if rest, ok := strings.CutPrefix(unsafePath, x.name); ok {

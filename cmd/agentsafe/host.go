@@ -29,6 +29,7 @@ func (a *app) runtime() (*container.Runtime, error) {
 		return nil, err
 	}
 	if a.profile != "" {
+		o.Handler = a.profile
 		var err error
 		if o.Profile, o.Enforcement, err = container.LoadHandler(a.profile); err != nil {
 			return nil, err

@@ -24,6 +24,7 @@ type hostConfigFile struct {
 	Landlock   string                       `toml:"landlock"`
 	Handlers   map[string]hostConfigHandler `toml:"handlers"`
 	Network    hostConfigNetwork            `toml:"network"`
+	Record     hostConfigRecord             `toml:"record"`
 }
 
 type hostConfigNetwork struct {
@@ -31,9 +32,14 @@ type hostConfigNetwork struct {
 	AllowWhileRunning []string `toml:"allowWhileRunning"`
 }
 
+type hostConfigRecord struct {
+	Names []string `toml:"names"`
+}
+
 type hostConfigHandler struct {
 	Profile     string `toml:"profile"`
 	Enforcement string `toml:"enforcement"`
+	Record      string `toml:"record"`
 }
 
 // newConfigCommand manages the host's configuration.
@@ -47,6 +53,9 @@ func newConfigCommand() *cobra.Command {
 			"  [handlers.ci]               # agentsafe --profile ci, containerd-shim-agentsafe-ci-v2\n" +
 			"  profile = \"build\"\n" +
 			"  enforcement = \"warn\"       # log what the profile would refuse, and refuse nothing; never for the default\n" +
+			"  record = \"ci-jobs\"          # record all its containers (agentsafectl profile recordings)\n" +
+			"  [record]\n" +
+			"  names = [\"shop-tests\"]      # recordings that the annotation agentsafe.dev/record may ask for\n" +
 			"  [network]                   # for profiles with the mode gateway\n" +
 			"  dialFrom = \"host\"           # containers without a network of their own go out through the host's\n" +
 			"  allowWhileRunning = []      # what `agentsafectl network allow` may add beyond the handler's profile\n\n" +
@@ -144,10 +153,10 @@ func parseConfig(data []byte) (*container.HostConfig, error) {
 	if err != nil {
 		return nil, err
 	}
-	out := &container.HostConfig{Default: file.Default, Selectable: file.Selectable, Landlock: file.Landlock, Network: container.HostNetwork(file.Network)}
+	out := &container.HostConfig{Default: file.Default, Selectable: file.Selectable, Landlock: file.Landlock, Network: container.HostNetwork(file.Network), Record: container.HostRecord(file.Record)}
 	for _, name := range slices.Sorted(maps.Keys(file.Handlers)) {
 		h := file.Handlers[name]
-		out.Handlers = append(out.Handlers, container.Handler{Name: name, Profile: h.Profile, Enforcement: container.Enforcement(h.Enforcement)})
+		out.Handlers = append(out.Handlers, container.Handler{Name: name, Profile: h.Profile, Enforcement: container.Enforcement(h.Enforcement), Record: h.Record})
 	}
 	return out, nil
 }

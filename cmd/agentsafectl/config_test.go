@@ -59,6 +59,9 @@ func TestConfigApply(t *testing.T) {
 		"[network]\ndialFrom = \"hsot\"\n":                                               "network.dialFrom: \"hsot\" is neither",
 		"[network]\nallowWhileRunning = [\"*.\"]\n":                                      "network.allowWhileRunning: network rule \"*.\"",
 		"[network]\ndialfrm = \"host\"\n":                                                "line 2: [network dialfrm]: is not a key",
+		"[handlers.ci]\nprofile = \"agent\"\nrecord = \"../x\"\n":                        "handlers.ci.record: \"../x\" is not a name",
+		"[record]\nnames = [\"a b\"]\n":                                                  "record.names: \"a b\" is not a name",
+		"[record]\nname = \"a\"\n":                                                       "line 2: [record name]: is not a key",
 	} {
 		write(text)
 		if _, err := ctl("config", "check", "--config-dir", dir); err == nil || !strings.Contains(err.Error(), want) {

@@ -1,7 +1,7 @@
 package main
 
 import (
-	"encoding/json"
+	"context"
 	"errors"
 	"fmt"
 	"os"
@@ -10,36 +10,44 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/agentsafe/agentsafe/cmd/agentsafectl/record"
+	"github.com/agentsafe/agentsafe/cmd/agentsafectl/task"
+	"github.com/agentsafe/agentsafe/profiles"
+	"github.com/agentsafe/agentsafe/runtime/container"
 )
 
 // recordChild is the hidden command that becomes the recorded run.
 const recordChild = "record-child"
 
+// generateFlags are the flags of profile generate.
+type generateFlags struct {
+	name, output, observations, recording string
+	run                                   runFlags
+}
+
 func newGenerateCommand(p *paths) *cobra.Command {
-	var name, output, observations string
+	f := &generateFlags{run: runFlags{paths: p, network: task.NetworkNone, pids: defaultPIDs, quiet: true}}
 	c := &cobra.Command{
-		Use:   "generate [flags] -- COMMAND [ARG...]",
+		Use:   "generate [flags] [-- COMMAND [ARG...]]",
 		Short: "Watch a run, and write a profile that lets it pass",
-		Long: "Runs a command on this host, as you, NOT contained, and writes a commented profile (YAML) that grants\n" +
-			"what the run did: folders, programs, names and ports, packs of system calls, processes. It extends the\n" +
-			"tightest built-in profile. With --observations FILE what was seen is kept there, and several runs merge.\n" +
-			"The exit status is the command's.",
-		Args: cobra.MinimumNArgs(1),
-		RunE: func(c *cobra.Command, args []string) error {
-			status, err := generate(c, p, args, name, output, observations)
-			if err != nil {
-				return err
-			}
-			if status != 0 {
-				return &exitError{code: status, err: fmt.Errorf("the command failed with status %d; the profile is of what it did until then", status)}
-			}
-			return nil
-		},
+		Long: "Runs a command, watches it, and writes a commented profile (YAML) that grants what the run did: folders,\n" +
+			"programs, names and ports, packs of system calls, processes. It extends the tightest built-in profile.\n\n" +
+			"The command runs on this host, as you, NOT contained. With --image or --rootfs it runs on those, in a\n" +
+			"container under --profile, as agentsafectl run does. With --recording nothing is run: the profile is made\n" +
+			"of what was recorded of containers under an engine (see agentsafectl profile recordings).\n\n" +
+			"With --observations FILE what was seen is kept there, and several runs merge. The exit status is the\n" +
+			"command's.",
+		Args: cobra.ArbitraryArgs,
+		RunE: func(c *cobra.Command, args []string) error { return f.generate(c, args) },
 	}
-	f := c.Flags()
-	f.StringVar(&name, "name", "generated", "`name` of the profile")
-	f.StringVarP(&output, "output", "o", "", "`file` to write (default: standard output)")
-	f.StringVar(&observations, "observations", "", "`file` of what earlier runs have shown; this run's is added")
+	flags := c.Flags()
+	flags.SetInterspersed(false)
+	flags.StringVar(&f.name, "name", "generated", "`name` of the profile")
+	flags.StringVarP(&f.output, "output", "o", "", "`file` to write (default: standard output)")
+	flags.StringVar(&f.observations, "observations", "", "`file` of what earlier runs have shown; this run's is added")
+	flags.StringVar(&f.recording, "recording", "", "make the profile of the recording of this `name`, and run nothing")
+	flags.StringVar(&f.run.profile, "profile", profiles.NameAgent, "`policy` to run under, with --image or --rootfs")
+	f.run.addRoot(c)
+	c.MarkFlagsMutuallyExclusive("recording", "image", "rootfs")
 	return c
 }
 
@@ -50,50 +58,116 @@ func newRecordChildCommand() *cobra.Command {
 	}
 }
 
-func generate(c *cobra.Command, p *paths, args []string, name, output, observations string) (int, error) {
+// generate is the whole command.
+func (f *generateFlags) generate(c *cobra.Command, args []string) error {
+	contained := f.run.image != "" || f.run.rootfs != ""
+	switch {
+	case f.recording != "" && len(args) > 0:
+		return errors.New("--recording: nothing is run, so there can be no command")
+	case f.recording != "":
+		return f.generateRecorded(c)
+	case len(args) == 0 && f.run.image == "":
+		return errors.New("no command")
+	case !contained:
+		for _, name := range []string{"profile", "workspace", "user", "env", "image-name"} {
+			if c.Flags().Changed(name) {
+				return fmt.Errorf("--%s: needs --image or --rootfs, without which the command runs on this host, not contained", name)
+			}
+		}
+		seen, status, err := f.onHost(c.Context(), args)
+		if err != nil {
+			return err
+		}
+		return f.finish(c, seen, status)
+	}
+	return f.contained(c, args)
+}
+
+// generateRecorded makes the profile of a recording.
+func (f *generateFlags) generateRecorded(c *cobra.Command) error {
+	seen, err := record.ReadFile(filepath.Join(container.RecordingsDir, filepath.Base(f.recording)+".json"))
+	if errors.Is(err, os.ErrNotExist) {
+		return fmt.Errorf("--recording %s: there is none (agentsafectl profile recordings lists them; one is written when its container ends)", f.recording)
+	}
+	if err != nil {
+		return err
+	}
+	return f.finish(c, seen, 0)
+}
+
+func (f *generateFlags) onHost(ctx context.Context, args []string) (*record.Observations, int, error) {
 	self, err := os.Executable()
 	if err != nil {
-		return 0, err
+		return nil, 0, err
 	}
 	home, _ := os.UserHomeDir() //nolint:errcheck // "" is no home
-	seen, status, err := record.Run(c.Context(), &record.Options{
+	seen, status, err := record.Run(ctx, &record.Options{
 		Args: args, Self: self, ChildArgs: []string{recordChild}, Home: home,
-		CacheDir: filepath.Join(p.data, filterName), Helper: siblingProgram("agentsafe-seccomp"),
+		CacheDir: filepath.Join(f.run.paths.data, filterName), Helper: siblingProgram("agentsafe-seccomp"),
 	})
 	if err != nil {
-		return 0, fmt.Errorf("record: %w", err)
+		return nil, 0, fmt.Errorf("record: %w", err)
 	}
-	if observations != "" {
-		if seen, err = mergeObservations(observations, seen); err != nil {
-			return 0, err
+	return seen, status, nil
+}
+
+// contained runs the command in a container.
+func (f *generateFlags) contained(c *cobra.Command, args []string) error {
+	err := f.run.open(c.Context(), args, func(ctx context.Context, o *operation) (err error) {
+		dir, err := os.MkdirTemp("", "agentsafe-recording-")
+		if err != nil {
+			return err
+		}
+		defer func() { err = errors.Join(err, os.RemoveAll(dir)) }() //nolint:forbidigo // of our own making
+		o.record = &container.Recording{File: filepath.Join(dir, "seen.json")}
+		err = o.run(ctx)
+		status := 0
+		if exit, ok := errors.AsType[*exitError](err); ok {
+			status = exit.code
+		} else if err != nil {
+			return err
+		}
+		seen, rerr := record.ReadFile(o.record.File)
+		if rerr != nil {
+			return errors.Join(err, fmt.Errorf("read what was recorded: %w", rerr))
+		}
+		return f.finish(c, seen, status)
+	})
+	if _, ok := errors.AsType[*exitError](err); ok || err == nil {
+		return err
+	}
+	return &exitError{code: exitCode(err), err: err}
+}
+
+// finish merges, writes the profile, and passes the command's exit status on.
+func (f *generateFlags) finish(c *cobra.Command, seen *record.Observations, status int) (err error) {
+	if f.observations != "" {
+		if seen, err = mergeObservations(f.observations, seen); err != nil {
+			return err
 		}
 	}
-	text := []byte(record.YAML(seen, name))
-	if output == "" {
+	text := []byte(record.YAML(seen, f.name))
+	if f.output == "" {
 		_, err = c.OutOrStdout().Write(text)
-		return status, err
+	} else {
+		err = os.WriteFile(f.output, text, 0o644) //nolint:gosec // a profile is no secret
 	}
-	return status, os.WriteFile(output, text, 0o644) //nolint:gosec // a profile is no secret
+	if err == nil && status != 0 {
+		return &exitError{code: status, err: fmt.Errorf("the command failed with status %d; the profile is of what it did until then", status)}
+	}
+	return err
 }
 
 func mergeObservations(file string, seen *record.Observations) (*record.Observations, error) {
-	all := record.NewObservations(seen.Home, seen.Workspace)
-	data, err := os.ReadFile(file)
+	all, err := record.ReadFile(file)
 	switch {
 	case errors.Is(err, os.ErrNotExist):
+		return seen, seen.WriteFile(file)
 	case err != nil:
 		return nil, err
-	default:
-		if err := json.Unmarshal(data, all); err != nil {
-			return nil, fmt.Errorf("%s: %w", file, err)
-		}
-		if all.Home != seen.Home || all.Workspace != seen.Workspace {
-			return nil, fmt.Errorf("%s: is of runs in %s with the home %s: runs merge that had the same directories", file, all.Workspace, all.Home)
-		}
+	case all.Home != seen.Home || all.Workspace != seen.Workspace:
+		return nil, fmt.Errorf("%s: is of runs in %s with the home %s: runs merge that had the same directories", file, all.Workspace, all.Home)
 	}
 	all.Merge(seen)
-	if data, err = json.MarshalIndent(all, "", "  "); err != nil {
-		return nil, err
-	}
-	return all, os.WriteFile(file, append(data, '\n'), 0o600)
+	return all, all.WriteFile(file)
 }

@@ -91,3 +91,41 @@ func TestProfileGenerate_MergesAndStatus(t *testing.T) {
 		t.Errorf("no such command: %s", out)
 	}
 }
+
+// A run on an image is contained, and its paths are the image's.
+func TestProfileGenerate_Image(t *testing.T) {
+	b := newBench(t)
+	image := busyboxImage(t)
+	const job = "cat /etc/passwd >/dev/null && touch made && ls . && exit 3"
+	out, err := b.in("profile", "generate", "--image", image, "--name", "job", "-o", "job.yaml", "--observations", "seen.json", "--", "sh", "-c", job)
+	if exit, ok := err.(*exec.ExitError); !ok || exit.ExitCode() != 3 || !strings.Contains(out, "made") { //nolint:errorlint // exec's own
+		t.Fatalf("%v\n%s", err, out)
+	}
+	text, err := os.ReadFile(filepath.Join(b.workspace, "job.yaml"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, want := range []string{"- /bin  # /bin/busybox", "- /etc  # /etc/passwd", "- $WORKSPACE  # /srv/app/made"} {
+		if !strings.Contains(string(text), want) {
+			t.Errorf("no %q in\n%s", want, text)
+		}
+	}
+	out, err = b.in("run", "-q", "--image", image, "--profile", "./job.yaml", "--", "sh", "-c", job)
+	if exit, ok := err.(*exec.ExitError); !ok || exit.ExitCode() != 3 || !strings.Contains(out, "made") { //nolint:errorlint // exec's own
+		t.Errorf("the same under its profile: %v\n%s", err, out)
+	}
+	for _, extra := range []string{"ls /var", "touch /etc/new", "cp /bin/busybox /tmp/sh && /tmp/sh true"} {
+		if out, err := b.in("run", "-q", "--image", image, "--profile", "./job.yaml", "--", "sh", "-c", extra); err == nil {
+			t.Errorf("%s passed: %s", extra, out)
+		}
+	}
+	for want, args := range map[string][]string{
+		"needs --image or --rootfs": {"--user", "1", "--", "true"},
+		"no command":                {"--name", "x"},
+		"there is none":             {"--recording", "no-such-recording"},
+	} {
+		if out, err := b.in(append([]string{"profile", "generate"}, args...)...); err == nil || !strings.Contains(out, want) {
+			t.Errorf("%q: %v, want %s\n%s", args, err, want, out)
+		}
+	}
+}

@@ -44,6 +44,8 @@ type operation struct {
 	ids      container.IDs // of that namespace
 	// created is called when the container waits to be started; nil for nothing to do.
 	created func(c *container.Container) error
+	// record has the run recorded; nil for not.
+	record *container.Recording
 	// denials is what --json adds at the end; nil for nothing.
 	denials func() []denials.Denial
 

@@ -34,7 +34,7 @@ func newProfileCommand(p *paths) *cobra.Command {
 		},
 	)
 	addProfileViews(c)
-	c.AddCommand(newGenerateCommand(p), newProfileTestCommand(p))
+	c.AddCommand(newGenerateCommand(p), newProfileTestCommand(p), newRecordingsCommand())
 	return c
 }
 

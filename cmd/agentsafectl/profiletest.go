@@ -85,16 +85,10 @@ the command's.`,
 	}
 	flags := c.Flags()
 	flags.SetInterspersed(false)
-	flags.StringVar(&f.rootfs, "rootfs", "", "run on the root file system in `dir`; it is not changed")
-	flags.StringVar(&f.image, "image", "", "run on the image in `file.tar` (docker save or OCI layout)")
-	flags.StringVar(&f.imageName, "image-name", "", "which image, if the file holds several")
-	flags.StringVar(&f.workspace, "workspace", "", "`folder` to work in, writable at its own path (default on the host's programs: the current one)")
-	flags.StringVar(&f.user, "user", "", "run as `uid[:gid]` (with --image also by the image's names)")
-	flags.StringArrayVarP(&f.env, "env", "e", nil, "set `NAME=VALUE`, or pass NAME on from this environment")
+	f.addRoot(c)
 	flags.DurationVar(&f.timeout, "timeout", 0, "end the task, with all its processes, after this `time`")
 	flags.BoolVar(&f.json, "json", false, "print one JSON object with exit status, captured output and denials")
 	flags.BoolVarP(&f.quiet, "quiet", "q", false, "print no notes of the profile")
-	c.MarkFlagsMutuallyExclusive("rootfs", "image")
 	return c
 }
 

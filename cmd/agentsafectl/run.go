@@ -75,12 +75,7 @@ if it does not exist.`,
 	flags.SetInterspersed(false) // what follows the command is the command's
 	flags.StringVar(&f.id, "id", "", "`name` of the container (default: random)")
 	flags.StringVar(&f.profile, "profile", "agent", "`policy` to run under: a built-in name, or the path of a file (with a slash)")
-	flags.StringVar(&f.rootfs, "rootfs", "", "run on the root file system in `dir`; it is not changed")
-	flags.StringVar(&f.image, "image", "", "run on the image in `file.tar` (docker save or OCI layout)")
-	flags.StringVar(&f.imageName, "image-name", "", "which image, if the file holds several")
-	flags.StringVar(&f.workspace, "workspace", "", "`folder` to work in, writable at its own path (default on the host's programs: the current one)")
-	flags.StringVar(&f.user, "user", "", "run as `uid[:gid]` (with --image also by the image's names)")
-	flags.StringArrayVarP(&f.env, "env", "e", nil, "set `NAME=VALUE`, or pass NAME on from this environment")
+	f.addRoot(c)
 	flags.StringVar(&f.network, "network", task.NetworkNone, "none or host; host needs a profile that grants it")
 	flags.DurationVar(&f.timeout, "timeout", 0, "end the task, with all its processes, after this `time`")
 	flags.StringVar(&f.memory, "memory", "", "memory limit in bytes, or with k, m, g")
@@ -91,8 +86,19 @@ if it does not exist.`,
 	flags.StringVar(&f.worktree, "worktree", "", "work in a git worktree of its own, on `BRANCH` (default agentsafe/ID), beside the repository that --workspace names")
 	flags.Lookup("worktree").NoOptDefVal = autoBranch
 	flags.BoolVar(&f.keepTree, "keep-worktree", false, "leave the folder of the worktree when its layers are removed")
-	c.MarkFlagsMutuallyExclusive("rootfs", "image")
 	return c
+}
+
+// addRoot adds the flags that say what a command runs on.
+func (f *runFlags) addRoot(c *cobra.Command) {
+	flags := c.Flags()
+	flags.StringVar(&f.rootfs, "rootfs", "", "run on the root file system in `dir`; it is not changed")
+	flags.StringVar(&f.image, "image", "", "run on the image in `file.tar` (docker save or OCI layout)")
+	flags.StringVar(&f.imageName, "image-name", "", "which image, if the file holds several")
+	flags.StringVar(&f.workspace, "workspace", "", "`folder` to work in, writable at its own path (default on the host's programs: the current one)")
+	flags.StringVar(&f.user, "user", "", "run as `uid[:gid]` (with --image also by the image's names)")
+	flags.StringArrayVarP(&f.env, "env", "e", nil, "set `NAME=VALUE`, or pass NAME on from this environment")
+	c.MarkFlagsMutuallyExclusive("rootfs", "image")
 }
 
 // run is the whole command.

@@ -31,6 +31,7 @@ func (o *operation) execute(ctx context.Context, captured *[2]capture) (out outc
 	signal.Notify(signals)
 	defer signal.Stop(signals)
 	create := &container.CreateOptions{ID: o.request.ID, Bundle: o.dir.path, Spec: o.spec(), Attached: true}
+	create.Record = o.record
 	create.Held = o.created != nil // set up, and waiting, when created is called
 	var owner *supervise.Supervisor
 	create.SuperviseAlways, create.Supervise = true, supervise.InProcess(supervise.Options{
@@ -66,7 +67,9 @@ func (o *operation) execute(ctx context.Context, captured *[2]capture) (out outc
 		}
 		deleted = true
 		defer c.Close()
-		return o.runtime.Delete(context.WithoutCancel(ctx), o.request.ID, true)
+		err := o.runtime.Delete(context.WithoutCancel(ctx), o.request.ID, true)
+		c.AwaitRecorders()
+		return err
 	}
 	defer func() { err = errors.Join(err, remove()) }()
 	if o.created != nil {

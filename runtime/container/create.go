@@ -48,6 +48,8 @@ type CreateOptions struct {
 	// once the process is set up, inside its root file system, so that what is wrong with the container is an error of
 	// Create. The process ends if the caller does.
 	Held bool
+	// Record has the container recorded, whatever the spec says: the caller is who may allow it.
+	Record *Recording
 	// Supervise puts a supervisor of this process in charge if the profile needs one, or always with SuperviseAlways; nil
 	// starts the monitor program.
 	Supervise       func(c *Container) (Supervisor, error)
@@ -394,9 +396,11 @@ func (cr *creation) place() error {
 		cr.c.detail.Cgroup = &state
 	}
 	if adj := cr.spec.Process.OOMScoreAdj; adj != nil {
-		return writeOOMScore(cr.c.child.PID, *adj)
+		if err := writeOOMScore(cr.c.child.PID, *adj); err != nil {
+			return err
+		}
 	}
-	return nil
+	return cr.c.watch(cr.policy.Recording, cr.c.child.PID, cr.spec.Process)
 }
 
 func writeOOMScore(pid, adj int) error {

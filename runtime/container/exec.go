@@ -368,6 +368,9 @@ func (c *Container) admit(p *Process, process *specs.Process, sub map[string]str
 			return err
 		}
 	}
+	if err := c.watch(c.detail.Policy.Recording, child.PID, process); err != nil {
+		return err
+	}
 	if err := child.Go(); err != nil {
 		return err
 	}

@@ -38,6 +38,8 @@ type HostConfig struct {
 	Landlock string `json:"landlock,omitempty"`
 	// Network bounds and completes what profiles of the mode gateway say.
 	Network HostNetwork `json:"network,omitzero"`
+	// Record is what of containers may be recorded.
+	Record HostRecord `json:"record,omitzero"`
 	// Source is what config.toml was when it was compiled: its size and the time of its last change.
 	Source ConfigStamp `json:"source"`
 }
@@ -107,6 +109,8 @@ type Handler struct {
 	Profile string `json:"profile"`
 	// Enforcement is EnforceWarn or "".
 	Enforcement Enforcement `json:"enforcement,omitempty"`
+	// Record is the name of the recording of all containers of this handler; "" records none.
+	Record string `json:"record,omitempty"`
 }
 
 // Enforcement says whether a profile holds.
@@ -136,6 +140,11 @@ func (c *HostConfig) Check(dir string) error {
 		if _, err := loadProfile(dir, h.Profile); err != nil {
 			return fmt.Errorf("handlers.%s.profile: %w", h.Name, err)
 		}
+		if h.Record != "" {
+			if err := checkRecordingName(h.Record); err != nil {
+				return fmt.Errorf("handlers.%s.record: %w", h.Name, err)
+			}
+		}
 		switch {
 		case h.Enforcement != EnforceAll && h.Enforcement != EnforceWarn:
 			return fmt.Errorf("handlers.%s.enforcement: %q is not %q; without the key the profile is enforced", h.Name, h.Enforcement, EnforceWarn)
@@ -149,6 +158,11 @@ func (c *HostConfig) Check(dir string) error {
 	for _, name := range c.Selectable {
 		if _, err := loadProfile(dir, name); err != nil {
 			return fmt.Errorf("selectable: %w", err)
+		}
+	}
+	for _, name := range c.Record.Names {
+		if err := checkRecordingName(name); err != nil {
+			return fmt.Errorf("record.names: %w", err)
 		}
 	}
 	if err := c.Network.check(); err != nil {

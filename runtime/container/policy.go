@@ -72,6 +72,9 @@ func (r *Runtime) judge(ctx context.Context, cr *creation) (*specs.Spec, *Policy
 	if plan.Network.Mode == netns.ModeGateway {
 		policy.Ceiling = chosen.config.Network.ceiling(chosen.handler)
 	}
+	if policy.Recording = cr.record(chosen.record, plan); policy.Recording != nil {
+		policy.Notes = append(policy.Notes, profiles.Note{Rule: recordKey, Text: "what the container does is recorded in " + policy.Recording.File + ", which takes it longer"})
+	}
 	for _, f := range plan.Seccomp {
 		filter, err := bpf.Load(ctx, f, r.opts.CacheDir, r.opts.SeccompHelper)
 		if err != nil {

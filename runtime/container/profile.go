@@ -96,6 +96,8 @@ type choice struct {
 	profile, handler *profiles.Profile
 	config           *HostConfig
 	notes            []profiles.Note
+	// record is the name of a recording, "" for none.
+	record string
 	// warn says that the profile is not enforced: the caller of the runtime chose it by a handler that only warns, and the
 	// container asks for nothing itself. Who asks for a policy gets it.
 	warn bool
@@ -115,7 +117,11 @@ func (r *Runtime) choose(spec *specs.Spec) (*choice, error) {
 		}
 	}
 	requests := profileRequests(spec)
-	out := &choice{handler: p, config: config, warn: r.opts.Profile != nil && r.opts.Enforcement == EnforceWarn && len(requests) == 0}
+	record, err := config.recording(r.opts.Handler, takeRecord(&requests), r.opts.ConfigDir)
+	if err != nil {
+		return nil, err
+	}
+	out := &choice{handler: p, config: config, record: record, warn: r.opts.Profile != nil && r.opts.Enforcement == EnforceWarn && len(requests) == 0}
 	for _, ask := range requests {
 		var more []profiles.Note
 		if ask.Key == profileKey {
@@ -130,6 +136,18 @@ func (r *Runtime) choose(spec *specs.Spec) (*choice, error) {
 	}
 	out.profile = config.Network.complete(p)
 	return out, nil
+}
+
+// takeRecord takes the wish for a recording out of the others, which tighten; nil if there is none. Only an annotation
+// asks for one: a variable can be the image's, and whoever reads a recording believes that it is of what was meant.
+func takeRecord(requests *[]profiles.Request) *profiles.Request {
+	i := slices.IndexFunc(*requests, func(ask profiles.Request) bool { return ask.Key == recordKey })
+	if i < 0 {
+		return nil
+	}
+	ask := (*requests)[i]
+	*requests = slices.Delete(*requests, i, i+1)
+	return &ask
 }
 
 const profileKey = "profile"

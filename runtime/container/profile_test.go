@@ -108,6 +108,43 @@ func TestChoose_Tightens(t *testing.T) {
 	}
 }
 
+// A recording is the administrator's to allow, by annotation or for a handler, and changes nothing of the policy.
+func TestChoose_Recording(t *testing.T) {
+	config := &HostConfig{
+		Handlers: []Handler{{Name: "learn", Profile: "agent", Record: "jobs"}, {Name: "other", Profile: "agent"}}, Record: HostRecord{Names: []string{"shop"}},
+	}
+	for _, c := range []struct {
+		handler, annotation string
+		env                 []string
+		want                string // the recording, or what the error says
+	}{
+		{"", "", nil, ""},
+		{"other", "", nil, ""},
+		{"learn", "", nil, "jobs"},
+		{"", "shop", nil, "shop"},
+		{"learn", "shop", nil, "shop"},
+		{"", "jobs", nil, "refused: annotation agentsafe.dev/record=jobs: the administrator has not released"},
+		{"learn", "jobs", nil, "refused: annotation agentsafe.dev/record=jobs"},
+		{"", "../../etc/x", nil, "is not a name"},
+		{"", "", []string{"AGENTSAFE_RECORD=shop"}, ""},
+	} {
+		r := &Runtime{opts: Options{ConfigDir: configDir(t, config), Handler: c.handler}}
+		spec := &specs.Spec{Annotations: map[string]string{}, Process: &specs.Process{Env: c.env}}
+		if c.annotation != "" {
+			spec.Annotations[profiles.RecordAnnotation] = c.annotation
+		}
+		chosen, err := r.choose(spec)
+		switch {
+		case err != nil:
+			if c.want == "" || !strings.Contains(err.Error(), c.want) {
+				t.Errorf("%+v: %v", c, err)
+			}
+		case chosen.record != c.want || chosen.profile.Name != profiles.NameAgent || len(chosen.notes) > 0:
+			t.Errorf("%+v: %+v", c, chosen)
+		}
+	}
+}
+
 // Whose network a gateway may use is the profile's word, and the host's where the profile has none.
 func TestChoose_DialFrom(t *testing.T) {
 	for _, c := range []struct{ host, profile, want string }{

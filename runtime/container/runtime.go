@@ -44,6 +44,12 @@ type Options struct {
 	Monitor string
 	// Gateway is the egress program; "" is the one beside this program.
 	Gateway string
+	// Handler is the name that Profile was found by, "" for none: the host's configuration says more of it.
+	Handler string
+	// Recorder is the program that records containers; "" is agentsafectl beside this program.
+	Recorder string
+	// RecordingsDir is where recordings go that have a name; "" is [RecordingsDir].
+	RecordingsDir string
 	// LayersDir holds the layers of workspaces; "" is layer.DefaultDir.
 	LayersDir string
 	// WarnLog is the file of warnings; "" is [WarnLog].
@@ -119,6 +125,8 @@ type Container struct {
 	attached bool
 	// held says that the child waits at the start point meanwhile, and the details have been written.
 	held bool
+	// recorders are closed when the recorders that this process has started have ended.
+	recorders []chan struct{}
 	// supervisor is known once it was asked for.
 	supervisor Supervisor
 }

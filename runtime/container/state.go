@@ -119,6 +119,8 @@ type Policy struct {
 	Notes   []profiles.Note `json:"notes,omitempty"`
 	// Warn is the profile that is not enforced, but warned of; nil if Profile is what was chosen.
 	Warn *profiles.Profile `json:"warn,omitempty"`
+	// Recording is where it is written down what the processes do; nil if nobody watches.
+	Recording *Recording `json:"recording,omitempty"`
 	// PIDs is the limit of processes where it is RLIMIT_NPROC that enforces it, 0 otherwise: see limitByRlimit.
 	PIDs uint64 `json:"pids,omitempty"`
 }

@@ -26,7 +26,7 @@ func openRuntime(namespace string, o options.Options, warn func(string)) (*conta
 		return nil, err
 	}
 	return container.Open(container.Options{
-		Root: filepath.Join(root, namespace), SystemdCgroup: o.SystemdCgroup, Profile: profile, Enforcement: enforcement,
+		Root: filepath.Join(root, namespace), SystemdCgroup: o.SystemdCgroup, Profile: profile, Enforcement: enforcement, Handler: o.Profile,
 		CacheDir: cacheDir, SeccompHelper: helperPath(), Warn: warn,
 	})
 }

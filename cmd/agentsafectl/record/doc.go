@@ -1,9 +1,9 @@
 // Package record watches a real run and writes the smallest profile, of the kind that people would write, that lets the
 // run pass.
 //
-// Data in: a command. Data out: [Observations] (files by kind of access, programs, names and ports asked for, system
-// calls outside of the built-in list, the most processes at a time), and from these a commented YAML file that extends
-// the tightest built-in profile. Observations of several runs merge.
+// Data in: a command, or a process of a container that waits to be started. Data out: [Observations] (files by kind of
+// access, programs, names and ports asked for, system calls outside of the built-in list, the most processes at a time),
+// and from these a commented YAML file that extends the tightest built-in profile. Observations of several runs merge.
 //
 // # Mechanism
 //
@@ -12,8 +12,13 @@
 // from the stopped task's memory. A task that rewrites its arguments meanwhile fools the recorder, which is no boundary:
 // nothing of this package is in the path of enforcement, and what it writes is read by a person before it holds.
 //
-// The run is NOT contained: it runs on this host, as whoever called, with a terminal's rights. Debuggers in it can't
-// trace their own children while they are traced; that they asked is recorded.
+// [Run] takes a command of this host, [Attach] a container's process, with its descendants: the runtime installs
+// profiles.RecordFilter beside the container's own filters, and has the recorder in place before the first instruction of
+// the image. The paths of a task are looked up beneath its own root (openat2, no magic links), and what is kept of a run
+// is bounded: both are a hostile task's to choose.
+//
+// The run of [Run] is NOT contained: it runs on this host, as whoever called, with a terminal's rights. Debuggers in a
+// recorded run can't trace their own children while they are traced; that they asked is recorded.
 //
 // Minimum kernel: 5.3 (PTRACE_GET_SYSCALL_INFO).
 //

@@ -21,6 +21,9 @@ func YAML(o *Observations, name string) string {
 		fmt.Fprintf(&b, "#   %s\n", oneLine(c))
 	}
 	fmt.Fprintf(&b, "# Read it before you trust it: it grants what the run did, whether that was right or not.\n")
+	if o.Dropped > 0 {
+		fmt.Fprintf(&b, "# %d files or names more did not fit into the recording.\n", o.Dropped)
+	}
 	fmt.Fprintf(&b, "apiVersion: agentsafe.dev/v1\nkind: Profile\nmetadata: {name: %s}\nextends: %s\n", name, g.parent)
 	g.filesystem(&b)
 	g.syscalls(&b)
@@ -42,7 +45,7 @@ func (g *generated) choose() {
 	for _, c := range slices.Sorted(maps.Keys(g.o.Calls)) {
 		call, _, _ := strings.Cut(c, " ")
 		switch k := profiles.PackOf(call); {
-		case c == "clone with namespaces" || call == "unshare" || call == "setns":
+		case c == namespaceClone || call == "unshare" || call == "setns":
 			g.packs = append(g.packs, string(profiles.PackBrowser))
 		case k != "" && k != profiles.PackContainers:
 			g.packs = append(g.packs, string(k))

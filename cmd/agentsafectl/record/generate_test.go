@@ -3,9 +3,11 @@ package record
 import (
 	"flag"
 	"os"
+	"strconv"
 	"strings"
 	"testing"
 
+	"github.com/agentsafe/agentsafe/profiles"
 	"github.com/agentsafe/agentsafe/profiles/profilefile"
 )
 
@@ -70,5 +72,47 @@ func TestAttack_YAMLFromFileNames(t *testing.T) {
 	}
 	if n := strings.Count(text, "\nextends: "); n != 1 {
 		t.Errorf("%d lines begin with extends:\n%s", n, text)
+	}
+}
+
+// Every call that the filter stops for its arguments is looked at, and nothing else is expected to stop.
+func TestCalls(t *testing.T) {
+	watched := watchedCalls()
+	_, refused := profiles.ListedCalls()
+	names := profiles.RecordedCalls()
+	if len(names) != len(watched)+len(refused) {
+		t.Errorf("%d calls stop, %d are looked at and %d refused", len(names), len(watched), len(refused))
+	}
+	for i, name := range names {
+		if _, ok := watched[name]; ok != (i < len(watched)) {
+			t.Errorf("%s, number %d: looked at: %v", name, i, ok)
+		}
+	}
+}
+
+// A run that opens millions of files fills neither the recorder's memory nor a recording.
+func TestAttack_EndlessRecording(t *testing.T) {
+	r := newRecorder(NewObservations("", ""))
+	long := strings.Repeat("x", 4000)
+	for i := range 20_000 {
+		r.count(r.seen.Reads, long+strconv.Itoa(i))
+	}
+	if r.kept > maxKeptBytes || r.seen.Dropped == 0 {
+		t.Errorf("%d bytes are kept, %d files dropped", r.kept, r.seen.Dropped)
+	}
+	all := NewObservations("", "")
+	for run := range 6 {
+		o := NewObservations("/root", "/job")
+		if run == 5 {
+			o.Home = "/home/app"
+		}
+		o.SetCommand([]string{long, long, strconv.Itoa(run)})
+		for k := range r.seen.Reads {
+			o.Reads[k+"/"+strconv.Itoa(run)]++
+		}
+		all.Merge(o)
+	}
+	if n := all.bytes(); n > maxMergedBytes || all.Dropped == 0 || all.Home != "" || all.Workspace != "/job" || len(all.Commands) != 1 {
+		t.Errorf("%d bytes after merging, %d dropped, home %q, workspace %q, %d commands", n, all.Dropped, all.Home, all.Workspace, len(all.Commands))
 	}
 }

@@ -84,8 +84,7 @@ func (w *refusalWatch) stopped(task int, ws unix.WaitStatus) error {
 		return listen(task)
 	case event == unix.PTRACE_EVENT_EXEC:
 		w.begun = true
-	case event != 0:
-	default:
+	case event == 0 && !ignored(task, sig):
 		signal = int(sig)
 	}
 	if !w.begun {

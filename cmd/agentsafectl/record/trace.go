@@ -8,11 +8,13 @@ import (
 	"os"
 	"os/exec"
 	"runtime"
+	"strconv"
 	"strings"
 	"syscall"
 
 	"golang.org/x/sys/unix"
 
+	"github.com/agentsafe/agentsafe/profiles"
 	"github.com/agentsafe/agentsafe/profiles/bpf"
 )
 
@@ -33,7 +35,7 @@ const childFD = 3
 // Run runs a command in the current directory, with this process's standard streams, and returns what was seen and its
 // exit status (128+n for signal n).
 func Run(ctx context.Context, o *Options) (*Observations, int, error) {
-	program, err := bpf.Load(ctx, filter(runtime.GOARCH), o.CacheDir, o.Helper)
+	program, err := bpf.Load(ctx, profiles.RecordFilter(runtime.GOARCH), o.CacheDir, o.Helper)
 	if err != nil {
 		return nil, 0, fmt.Errorf("compile the recorder's filter: %w", err)
 	}
@@ -49,29 +51,61 @@ func Run(ctx context.Context, o *Options) (*Observations, int, error) {
 	if err != nil {
 		return nil, 0, err
 	}
-	defer r.Close()
-	data, err := json.Marshal(program)
-	if err != nil {
-		return nil, 0, err
-	}
-	go func() {
-		w.Write(data) //nolint:errcheck // the child tells
-		w.Close()
-	}()
-	// ptrace knows threads: all requests have to come from the one that started the child.
+	defer w.Close()
+	// ptrace knows threads: all requests have to come from the one that has seized the run.
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
 	argv := append(append([]string{o.Self}, o.ChildArgs...), append([]string{path}, o.Args...)...)
-	pid, err := syscall.ForkExec(o.Self, argv, &syscall.ProcAttr{
-		Env: os.Environ(), Files: []uintptr{0, 1, 2, r.Fd()}, Sys: &syscall.SysProcAttr{Ptrace: true},
-	})
+	pid, err := syscall.ForkExec(o.Self, argv, &syscall.ProcAttr{Env: os.Environ(), Files: []uintptr{0, 1, 2, r.Fd()}, Sys: &syscall.SysProcAttr{Ptrace: true}})
+	r.Close() // so that writing fails if the child is gone
 	if err != nil {
 		return nil, 0, fmt.Errorf("start recorder's child: %w", err)
 	}
-	rec := &recorder{seen: NewObservations(o.Home, dir), known: map[kind]map[string]bool{kindRead: {}, kindWrite: {}, kindExecute: {}}}
-	rec.seen.Commands = []string{strings.Join(o.Args, " ")}
+	rec := newRecorder(NewObservations(o.Home, dir))
+	rec.seen.SetCommand(o.Args)
+	if err := seizeStarted(pid); err != nil {
+		syscall.Kill(pid, syscall.SIGKILL) //nolint:errcheck // gone is what we want
+		syscall.Wait4(pid, nil, 0, nil)    //nolint:errcheck // likewise
+		return nil, 0, fmt.Errorf("trace the run: %w", err)
+	}
+	// The child waits for it, so that it runs nothing untraced.
+	if err := json.NewEncoder(w).Encode(program); err != nil {
+		return nil, 0, fmt.Errorf("hand over the recorder's filter: %w", err)
+	}
+	w.Close()
 	status, err := rec.loop(pid)
 	return rec.seen, status, err
+}
+
+// seizeStarted takes over a child that has just stopped because of PTRACE_TRACEME, while it has one thread: seizing takes
+// single threads, and what TRACEME has attached can't be left in a job-control stop.
+func seizeStarted(pid int) error {
+	if _, err := unix.Wait4(pid, nil, unix.WALL, nil); err != nil {
+		return err
+	}
+	if err := release(pid, unix.SIGSTOP); err != nil {
+		return err
+	}
+	if err := seize(pid, traceOptions); err != nil {
+		return err
+	}
+	return unix.Kill(pid, unix.SIGCONT)
+}
+
+// Attach records a process that waits to execute a container's program under [profiles.RecordFilter], with all its
+// descendants, until the last one has ended. ready is called once it is traced. seen is what to add to. If this process
+// ends before, so does everything that it traces: a recording that nobody keeps is no recording.
+func Attach(pid int, seen *Observations, ready func() error) error {
+	runtime.LockOSThread()
+	defer runtime.UnlockOSThread()
+	if err := seize(pid, traceOptions); err != nil {
+		return fmt.Errorf("trace process %d: %w", pid, err)
+	}
+	if err := ready(); err != nil {
+		return err
+	}
+	_, err := newRecorder(seen).loop(pid)
+	return err
 }
 
 // Child is the other half: it puts itself under the filter and becomes the command. args are the program's path and its
@@ -105,7 +139,7 @@ const traceOptions = unix.PTRACE_O_TRACESECCOMP | unix.PTRACE_O_TRACEFORK | unix
 // loop answers the stops of all tasks of the run until the last one has ended, and returns the first one's status.
 func (r *recorder) loop(first int) (int, error) {
 	list := calls()
-	live := map[int]bool{}
+	live := map[int]bool{first: true}
 	status := 0
 	for {
 		var ws unix.WaitStatus
@@ -119,7 +153,7 @@ func (r *recorder) loop(first int) (int, error) {
 		case err != nil:
 			return status, fmt.Errorf("wait for the run: %w", err)
 		}
-		if ws.Exited() || ws.Signaled() {
+		if !ws.Stopped() {
 			r.ended(&usage)
 			delete(live, pid)
 			if pid == first {
@@ -127,39 +161,58 @@ func (r *recorder) loop(first int) (int, error) {
 			}
 			continue
 		}
-		deliver := 0
-		switch cause := ws.TrapCause(); {
-		case !live[pid]:
-			// The stop that every traced task begins with.
-			if err := r.begin(pid, pid == first, live); err != nil {
-				return status, err
-			}
-		case ws.StopSignal() == unix.SIGTRAP && cause == unix.PTRACE_EVENT_SECCOMP:
-			r.stopped(pid, list)
-		case ws.StopSignal() == unix.SIGTRAP && cause == unix.PTRACE_EVENT_EXEC && !r.begun:
-			// The threads of the recorder's own half are gone.
-			r.begun, r.seen.Processes, live = true, 1, map[int]bool{first: true}
-		case ws.StopSignal() == unix.SIGTRAP && cause > 0:
-		default:
-			deliver = int(ws.StopSignal())
+		if live[pid] = true; r.begun {
+			r.seen.Processes = max(r.seen.Processes, len(live))
 		}
-		if err := unix.PtraceCont(pid, deliver); err != nil && !errors.Is(err, unix.ESRCH) {
+		if ws.StopSignal() == unix.SIGTRAP && int(ws)>>16 == unix.PTRACE_EVENT_EXEC && !r.begun {
+			// Whatever stood there before is gone, its threads too.
+			r.begun, live = true, map[int]bool{pid: true}
+		}
+		if err := r.goOn(pid, ws, list); err != nil && !errors.Is(err, unix.ESRCH) {
 			return status, fmt.Errorf("continue the run: %w", err)
 		}
 	}
 }
 
-// begin takes a task in.
-func (r *recorder) begin(pid int, first bool, live map[int]bool) error {
-	live[pid] = true
-	r.seen.Processes = max(r.seen.Processes, len(live))
-	if !first {
-		return nil
+// goOn looks at why a task has stopped, and lets it go on.
+func (r *recorder) goOn(pid int, ws unix.WaitStatus, list []call) error {
+	const eventStop = 128
+	sig := ws.StopSignal()
+	switch event := int(ws) >> 16; {
+	case event == unix.PTRACE_EVENT_SECCOMP:
+		r.stopped(pid, list)
+	case event == eventStop && (sig == unix.SIGSTOP || sig == unix.SIGTSTP || sig == unix.SIGTTIN || sig == unix.SIGTTOU):
+		return listen(pid)
+	case event == 0 && !ignored(pid, sig):
+		return unix.PtraceCont(pid, int(sig))
 	}
-	if err := unix.PtraceSetOptions(pid, traceOptions); err != nil {
-		return fmt.Errorf("trace the run: %w", err)
+	return unix.PtraceCont(pid, 0)
+}
+
+// ignored reports whether a task would have taken no notice of a signal if it were not traced. The first process of a
+// pid namespace is not stopped from within; the kernel shows its tracer the signal nevertheless, and takes what that
+// passes on as somebody's outside.
+func ignored(pid int, sig unix.Signal) bool {
+	if sig != unix.SIGSTOP || !namespaceInit(pid) {
+		return false
 	}
-	return nil
+	sender, err := signalSender(pid)
+	return err == nil && sender != 0
+}
+
+// namespaceInit reports whether a task is the first process of a pid namespace.
+func namespaceInit(pid int) bool {
+	data, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/status")
+	if err != nil {
+		return false
+	}
+	for line := range strings.Lines(string(data)) {
+		if rest, ok := strings.CutPrefix(line, "NSpid:"); ok {
+			ids := strings.Fields(rest)
+			return len(ids) > 1 && ids[len(ids)-1] == "1"
+		}
+	}
+	return false
 }
 
 func (r *recorder) ended(usage *unix.Rusage) {
@@ -186,5 +239,5 @@ func (r *recorder) stopped(pid int, list []call) {
 		list[info.message].see(r, t)
 		return
 	}
-	r.seen.Calls[fmt.Sprintf("number %d", info.nr)]++
+	r.count(r.seen.Calls, fmt.Sprintf("number %d", info.nr))
 }

@@ -37,6 +37,29 @@ func seize(pid, options int) error {
 	return nil
 }
 
+// release lets a task go that this thread traces, as it is, with a signal.
+func release(pid int, sig unix.Signal) error {
+	if _, _, errno := unix.Syscall6(unix.SYS_PTRACE, unix.PTRACE_DETACH, uintptr(pid), 0, uintptr(sig), 0, 0); errno != 0 {
+		return errno
+	}
+	return nil
+}
+
+// signalSender asks who has sent the signal that a task is stopped for, in that task's pid namespace; 0 is somebody
+// outside of it, or the kernel.
+func signalSender(pid int) (int32, error) {
+	var info struct { // the beginning of siginfo_t of a signal of kill(2), on 64-bit machines
+		_, _, _, _ int32
+		pid        int32
+		_          [108]byte
+	}
+	//nolint:gosec // the kernel writes sizeof(siginfo_t), which is 128 bytes
+	if _, _, errno := unix.Syscall6(unix.SYS_PTRACE, unix.PTRACE_GETSIGINFO, uintptr(pid), 0, uintptr(unsafe.Pointer(&info)), 0, 0); errno != 0 {
+		return 0, errno
+	}
+	return info.pid, nil
+}
+
 // listen leaves a task in its job-control stop, and is told when it goes on.
 func listen(pid int) error {
 	if _, _, errno := unix.Syscall6(unix.SYS_PTRACE, ptraceListen, uintptr(pid), 0, 0, 0, 0); errno != 0 {
