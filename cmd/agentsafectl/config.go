@@ -30,6 +30,9 @@ type hostConfigFile struct {
 type hostConfigNetwork struct {
 	DialFrom          string   `toml:"dialFrom"`
 	AllowWhileRunning []string `toml:"allowWhileRunning"`
+	Proxy             string   `toml:"proxy"`
+	NoProxy           []string `toml:"noProxy"`
+	ProxyAuth         string   `toml:"proxyAuth"`
 }
 
 type hostConfigRecord struct {
@@ -58,7 +61,10 @@ func newConfigCommand() *cobra.Command {
 			"  names = [\"shop-tests\"]      # recordings that the annotation agentsafe.dev/record may ask for\n" +
 			"  [network]                   # for profiles with the mode gateway\n" +
 			"  dialFrom = \"host\"           # containers without a network of their own go out through the host's\n" +
-			"  allowWhileRunning = []      # what `agentsafectl network allow` may add beyond the handler's profile\n\n" +
+			"  allowWhileRunning = []      # what `agentsafectl network allow` may add beyond the handler's profile\n" +
+			"  proxy = \"\"                  # http://HOST:PORT, if nothing gets out without one\n" +
+			"  noProxy = []                # names, *.suffixes and ranges of addresses that are reached without it\n" +
+			"  proxyAuth = \"\"              # file with USER:PASSWORD for it\n\n" +
 			"It holds once it has been applied; until then a changed file refuses new containers.",
 	}
 	var dir string

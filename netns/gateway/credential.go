@@ -57,6 +57,7 @@ func validLabel(s string) bool {
 // container's namespace, and the gateway speaks TLS to the destination, with the secret.
 func (w *web) addCredentials(roots Roots) {
 	w.secure = w.transport.Clone()
+	w.secure.Proxy = nil // what dials for it makes the tunnel
 	w.secure.TLSClientConfig = &tls.Config{RootCAs: roots, MinVersion: tls.VersionTLS12}
 	w.secure.ForceAttemptHTTP2 = true
 	for i := range w.g.config.Credentials {

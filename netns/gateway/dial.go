@@ -89,11 +89,30 @@ func interleave(in []netip.Addr) []netip.Addr {
 
 // dialName resolves a name and connects to the first of its addresses that answers.
 func (g *Gateway) dialName(ctx context.Context, name string, port uint16) (*net.TCPConn, error) {
+	if g.proxy.serves(name) {
+		if err := g.judgeAhead(ctx, name, port); err != nil {
+			return nil, err
+		}
+		return g.tunnel(ctx, name, port)
+	}
 	addrs, err := g.resolve(ctx, name, port)
 	if err != nil {
 		return nil, err
 	}
 	return g.dialAny(ctx, addrs, port)
+}
+
+// dialRule connects to an address that a rule allows as such.
+func (g *Gateway) dialRule(ctx context.Context, dst netip.AddrPort) (*net.TCPConn, error) {
+	if g.isHost(dst.Addr()) {
+		return nil, &refusedError{hostAddress(dst.Addr())}
+	}
+	if g.proxy.serves(dst.Addr().String()) {
+		return g.tunnel(ctx, dst.Addr().String(), dst.Port())
+	}
+	ctx, cancel := context.WithTimeout(ctx, g.config.Timeouts.Connect)
+	defer cancel()
+	return g.connect(ctx, dst)
 }
 
 // dialAny tries the addresses in order, each a moment after the one before or as soon as that has failed.

@@ -129,7 +129,12 @@ func (s *dnsServer) answer(ctx context.Context, q *dns.Msg) *dns.Msg {
 
 // allowed answers for a name that the policy lets pass. It exists inside if it exists outside and leads somewhere.
 func (s *dnsServer) allowed(ctx context.Context, m *dns.Msg, question dns.Question, name string, d egress.Decision) {
-	_, err := s.g.resolve(ctx, name, 0)
+	var err error
+	if s.g.proxy.serves(name) { // which may know names that nobody here does
+		err = s.g.judgeAhead(ctx, name, 0)
+	} else {
+		_, err = s.g.resolve(ctx, name, 0)
+	}
 	var refused *refusedError
 	switch {
 	case errors.As(err, &refused):

@@ -31,6 +31,7 @@ type Gateway struct {
 	policy    atomic.Pointer[egress.Policy]
 	names     *names
 	resolver  *resolver
+	proxy     *outProxy // nil for none
 	wildcards *wildcards
 	log       *log
 	web       *web
@@ -60,6 +61,10 @@ func New(c wire.Config, logFile *os.File, roots Roots) (*Gateway, error) {
 		config: c, names: newNames(c.IPv4, c.IPv6), resolver: newResolver(c.Nameservers),
 		wildcards: newWildcards(c.Limits.NamesPerMinute), log: &log{container: c.Container, out: logFile},
 		sessions: map[*session]struct{}{}, perName: map[string]int{},
+	}
+	var err error
+	if g.proxy, err = newOutProxy(c.Proxy); err != nil {
+		return nil, fmt.Errorf("gateway configuration: proxy: %w", err)
 	}
 	if err := g.enact(c.Members, egress.Config{}); err != nil {
 		return nil, fmt.Errorf("gateway configuration: %w", err)

@@ -258,12 +258,7 @@ func (g *Gateway) dialSession(ctx context.Context, s *session, dst netip.AddrPor
 	if s.name != "" {
 		return g.dialName(ctx, s.name, dst.Port())
 	}
-	if g.isHost(dst.Addr()) {
-		return nil, &refusedError{hostAddress(dst.Addr())}
-	}
-	ctx, cancel := context.WithTimeout(ctx, g.config.Timeouts.Connect)
-	defer cancel()
-	return g.connect(ctx, dst)
+	return g.dialRule(ctx, dst)
 }
 
 func (d *dialling) wait() (*net.TCPConn, error) {

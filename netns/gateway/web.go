@@ -39,6 +39,7 @@ func newWeb(g *Gateway, roots Roots) *web {
 	w := &web{g: g, conns: make(chan net.Conn), done: make(chan struct{}), internal: map[string]http.Handler{}}
 	w.transport = &http.Transport{
 		DisableCompression: true, MaxIdleConns: 64, MaxIdleConnsPerHost: 16, IdleConnTimeout: 30 * time.Second,
+		Proxy:       g.proxy.forRequest,
 		DialContext: func(ctx context.Context, _, target string) (net.Conn, error) { return w.dial(ctx, target) },
 	}
 	w.internal["gateway"] = http.HandlerFunc(w.status)
@@ -49,7 +50,11 @@ func newWeb(g *Gateway, roots Roots) *web {
 
 // dial connects to "name:port" or to an address that a rule allows.
 func (w *web) dial(ctx context.Context, target string) (net.Conn, error) {
-	c, err := w.connectTo(ctx, target)
+	connect := w.connectTo
+	if target == outProxyTarget {
+		connect = func(ctx context.Context, _ string) (*net.TCPConn, error) { return w.g.dialProxy(ctx) }
+	}
+	c, err := connect(ctx, target)
 	if err != nil {
 		return nil, err
 	}
@@ -70,10 +75,7 @@ func (w *web) connectTo(ctx context.Context, target string) (*net.TCPConn, error
 		if d := w.g.policy.Load().ConnectAddress(dst, egress.HTTP); !d.Allowed {
 			return nil, &refusedError{d}
 		}
-		if w.g.isHost(a) {
-			return nil, &refusedError{hostAddress(a)}
-		}
-		return w.g.connect(ctx, dst)
+		return w.g.dialRule(ctx, dst)
 	}
 	return w.g.dialName(ctx, host, uint16(port))
 }
@@ -242,6 +244,11 @@ func (w *web) forward(rw http.ResponseWriter, r *http.Request, s *session, host 
 		counted := session{name: host, address: s.address}
 		if over := w.g.withinRequests(&counted); !over.Allowed {
 			d = over
+		}
+	}
+	if d.Allowed && w.g.proxy.serves(host) {
+		if err := w.g.judgeAhead(r.Context(), host, s.port); err != nil {
+			d = unreachable(err)
 		}
 	}
 	if !d.Allowed {

@@ -211,6 +211,9 @@ func (c *Container) gatewayConfig(policy *Policy, linked bool) (*wire.Config, er
 	if config.Refused, err = netns.HostAddresses(); err != nil {
 		return nil, err
 	}
+	if config.Proxy, err = policy.Proxy.forGateway(linked); err != nil {
+		return nil, err
+	}
 	for i := range network.Credentials {
 		cred, err := c.readCredential(&network.Credentials[i])
 		if err != nil {

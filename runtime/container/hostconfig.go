@@ -51,6 +51,11 @@ type HostNetwork struct {
 	DialFrom string `json:"dialFrom,omitempty"`
 	// AllowWhileRunning are rules that `agentsafectl network allow` may add beyond the profile of the runtime's handler.
 	AllowWhileRunning []string `json:"allowWhileRunning,omitempty"`
+	// Proxy is the HTTP proxy that gateways go out by, as http://HOST:PORT; "" is none. NoProxy are the names, *.suffixes
+	// and ranges of addresses that are reached without it, ProxyAuth a file with USER:PASSWORD for it.
+	Proxy     string   `json:"proxy,omitempty"`
+	NoProxy   []string `json:"noProxy,omitempty"`
+	ProxyAuth string   `json:"proxyAuth,omitempty"`
 }
 
 func (n *HostNetwork) check() error {
@@ -62,7 +67,8 @@ func (n *HostNetwork) check() error {
 	if _, err := egress.Compile(egress.Config{Allow: n.AllowWhileRunning}); err != nil {
 		return fmt.Errorf("allowWhileRunning: %w", err)
 	}
-	return nil
+	_, err := n.outProxy()
+	return err
 }
 
 // complete fills in where a profile leaves the choice to the host.

@@ -71,6 +71,9 @@ func (r *Runtime) judge(ctx context.Context, cr *creation) (*specs.Spec, *Policy
 	policy.Profile, policy.Hash, policy.Network, policy.Notes = profile, plan.Hash(), plan.Network, append(policy.Notes, plan.Notes...)
 	if plan.Network.Mode == netns.ModeGateway {
 		policy.Ceiling = chosen.config.Network.ceiling(chosen.handler)
+		if policy.Proxy, err = chosen.config.Network.outProxy(); err != nil {
+			return nil, nil, fmt.Errorf("configuration of the host: network.%w", err)
+		}
 	}
 	if policy.Recording = cr.record(chosen.record, plan); policy.Recording != nil {
 		policy.Notes = append(policy.Notes, profiles.Note{Rule: recordKey, Text: "what the container does is recorded in " + policy.Recording.File + ", which takes it longer"})

@@ -2,6 +2,7 @@ package wire
 
 import (
 	"net/netip"
+	"strings"
 	"time"
 
 	"github.com/agentsafe/agentsafe/netns/egress"
@@ -25,8 +26,10 @@ type Config struct {
 	// Refused are addresses that no name may resolve to, beside the classes: those of the host itself.
 	Refused     []netip.Addr `json:"refused,omitempty"`
 	Credentials []Credential `json:"credentials,omitempty"`
-	Limits      Limits       `json:"limits,omitzero"`
-	Timeouts    Timeouts     `json:"timeouts,omitzero"`
+	// Proxy is what connections go out by; nil for none.
+	Proxy    *Proxy   `json:"proxy,omitempty"`
+	Limits   Limits   `json:"limits,omitzero"`
+	Timeouts Timeouts `json:"timeouts,omitzero"`
 }
 
 // Limits bound what one container can take of the gateway. Zero is the default, which is in the comment.
@@ -48,6 +51,28 @@ type Timeouts struct {
 	Connect time.Duration `json:"connect,omitempty"` // to an address, 10 s
 	Head    time.Duration `json:"head,omitempty"`    // for the first message of a client, 10 s
 	Idle    time.Duration `json:"idle,omitempty"`    // without a byte in either direction, 2 h
+}
+
+// Proxy is an HTTP proxy of the host's network, without which nothing gets out there.
+type Proxy struct {
+	// Host is a name or an address, which the administrator chose: no class of addresses is refused.
+	Host string `json:"host"`
+	Port uint16 `json:"port"`
+	// Authorization is USER:PASSWORD, "" for none.
+	Authorization string `json:"authorization,omitempty"`
+	// Except are names, *.suffixes and ranges of addresses that are reached without it.
+	Except []string `json:"except,omitempty"`
+	// Loopback says that Host may be on loopback: it is where the gateway dials through the host's network, while in the
+	// container's the task could listen there.
+	Loopback bool `json:"loopback,omitempty"`
+}
+
+// ExceptRule is the rule of package egress that matches an entry of [Proxy].Except.
+func ExceptRule(entry string) string {
+	if strings.Contains(entry, ":") && !strings.HasPrefix(entry, "[") {
+		entry = "[" + entry + "]"
+	}
+	return "tcp://" + entry + ":1-65535"
 }
 
 // Zone is the gateway's own zone: no name below it is ever asked for outside. A credential's base URL is http://NAME.Zone.
