@@ -115,8 +115,21 @@ func requestKeys() []requestKey {
 		{"owner", remark},
 		{"task", remark},
 		{"traceparent", remark},
+		{KeyInputs, func(p *Profile, v string) error {
+			const most = 4096
+			switch {
+			case len(v) > most:
+				return fmt.Errorf("%d bytes, at most %d", len(v), most)
+			case p.Evidence.Mode != "on":
+				return fmt.Errorf("profile %q keeps no evidence to hold the digests of inputs (%sevidence: on)", p.Name, AnnotationPrefix)
+			}
+			return nil
+		}},
 	}
 }
+
+// KeyInputs names files and directories of the container, with commas between, whose digests are to be in its evidence.
+const KeyInputs = "inputs"
 
 // remark accepts what is only written down.
 func remark(_ *Profile, v string) error {

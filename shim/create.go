@@ -137,9 +137,8 @@ func (t *Task) createInit(ctx context.Context, r *task.CreateTaskRequest, opts o
 		ID: r.ID, Bundle: r.Bundle, Spec: spec, NoPivot: opts.NoPivotRoot, NoNewKeyring: opts.NoNewKeyring, Held: true,
 	}
 	o.Stdin, o.Stdout, o.Stderr, o.ConsoleSocket = p.streams.Child()
-	o.Supervise = supervise.InProcess(supervise.Options{
-		Stderr: o.Stderr, Warn: func(m string) { t.service.cfg.Log.Warn(t.id, m) },
-	}, nil)
+	own := supervise.Options{Stderr: o.Stderr, Version: t.service.cfg.Version, Warn: func(m string) { t.service.cfg.Log.Warn(t.id, m) }}
+	o.Supervise, o.Refused = supervise.InProcess(own, nil), supervise.RecordRefusal(own)
 	if t.c, err = t.rt.Create(ctx, o); err != nil {
 		p.streams.Close()
 		return err

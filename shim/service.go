@@ -16,6 +16,8 @@ import (
 type Config struct {
 	// Namespace is containerd's.
 	Namespace string
+	// Version is the program's, for the evidence.
+	Version string
 	// Publisher gets the events.
 	Publisher *Publisher
 	// Open returns the runtime for the options of a task. Runtimes of equal options may be the same one.

@@ -34,11 +34,13 @@ func (o *operation) execute(ctx context.Context, captured *[2]capture) (out outc
 	create.Record = o.record
 	create.Held = o.created != nil // set up, and waiting, when created is called
 	var owner *supervise.Supervisor
-	create.SuperviseAlways, create.Supervise = true, supervise.InProcess(supervise.Options{
+	own := supervise.Options{
 		WallClock: o.flags.timeout, WallClockRule: "--timeout", Version: version,
 		EvidenceDir: filepath.Join(o.flags.paths.data, evidenceName), Warn: o.note,
 		Ended: func(container.End) {}, // the outcome has it
-	}, func(s *supervise.Supervisor) { owner = s })
+	}
+	create.SuperviseAlways, create.Refused = true, supervise.RecordRefusal(own)
+	create.Supervise = supervise.InProcess(own, func(s *supervise.Supervisor) { owner = s })
 	var term *terminal
 	var std *stdio
 	if o.request.Terminal {

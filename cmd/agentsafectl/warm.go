@@ -40,10 +40,12 @@ const maxParallel = 16
 func (o *operation) startWarm(ctx context.Context) (w *warm, err error) {
 	w = &warm{o: o, execs: make(chan struct{}, maxParallel), ended: map[int]supervise.ExecExit{}}
 	create := &container.CreateOptions{ID: o.request.ID, Bundle: o.dir.path, Spec: o.spec(), Attached: true, SuperviseAlways: true}
-	create.Supervise = supervise.InProcess(supervise.Options{
+	own := supervise.Options{
 		WallClock: o.flags.timeout, WallClockRule: "--timeout", Version: version,
 		EvidenceDir: filepath.Join(o.flags.paths.data, evidenceName), Warn: o.note,
-	}, func(s *supervise.Supervisor) {
+	}
+	create.Refused = supervise.RecordRefusal(own)
+	create.Supervise = supervise.InProcess(own, func(s *supervise.Supervisor) {
 		w.owner = s
 		s.OnExec(func(e *supervise.ExecExit) {
 			w.mu.Lock()

@@ -12,6 +12,7 @@ import (
 // Types of records.
 const (
 	TypeCreate      = "create"
+	TypeRefused     = "refused" // instead of create: the profile does not grant what was asked for
 	TypeStart       = "start"
 	TypeExec        = "exec"
 	TypeExecExit    = "exec-exit"

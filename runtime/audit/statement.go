@@ -63,6 +63,19 @@ type Container struct {
 	Owner       string `json:"owner,omitempty"`
 	Task        string `json:"task,omitempty"`
 	TraceParent string `json:"traceparent,omitempty"`
+	// Inputs are artefacts that an annotation asked to be recorded, as they were before the program ran.
+	Inputs []Input `json:"inputs,omitempty"`
+}
+
+// Input is a file or directory of the container.
+type Input struct {
+	Path string `json:"path"`
+	// Directory says that SHA256 is not that of a file's content but that of sha256sum's output for all regular files
+	// below, sorted by name.
+	Directory bool   `json:"directory,omitempty"`
+	SHA256    string `json:"sha256"`
+	Files     int    `json:"files"`
+	Bytes     int64  `json:"bytes"`
 }
 
 // LogHead is the end of the log.
@@ -71,6 +84,9 @@ type LogHead struct {
 	Head    string `json:"head"`
 	Gaps    int    `json:"gaps"`
 }
+
+// ReasonRefused is the reason of a container that was not created.
+const ReasonRefused = "refused"
 
 // Result is how the container ended.
 type Result struct {

@@ -18,6 +18,7 @@ import (
 	"github.com/agentsafe/agentsafe/runtime/cgroup"
 	"github.com/agentsafe/agentsafe/runtime/initproc"
 	"github.com/agentsafe/agentsafe/runtime/rootless"
+	"github.com/agentsafe/agentsafe/runtime/supervise/wire"
 )
 
 // CreateOptions describe a new container.
@@ -54,6 +55,9 @@ type CreateOptions struct {
 	// starts the monitor program.
 	Supervise       func(c *Container) (Supervisor, error)
 	SuperviseAlways bool
+	// Refused is told what the profile refuses, if it keeps evidence; nil has the monitor program write it down. Its error
+	// is a warning: the creation fails in any case.
+	Refused func(r *wire.Refused) error
 }
 
 // creation is a create in progress.
@@ -73,8 +77,9 @@ type creation struct {
 	// noCgroup says that there will be none: a rootless caller's, without delegation.
 	noCgroup bool
 	policy   *Policy
-	sealed   []string // mounts that become read-only at the end
-	told     *inForce // what the task can read about its policy; nil for nothing
+	asked    *profiles.Profile // what the container is judged by, once that is known
+	sealed   []string          // mounts that become read-only at the end
+	told     *inForce          // what the task can read about its policy; nil for nothing
 	// monitor is the program that will supervise the container; nil if none needs to.
 	monitor *monitor
 	// outputs are the first process's streams, if they are counted; ends are the process's own ends of them.
@@ -104,6 +109,7 @@ func (r *Runtime) Create(ctx context.Context, o *CreateOptions) (*Container, err
 	cr.undo.push(func() { c.removeState() })
 	defer cr.closeAll()
 	if err := cr.run(ctx); err != nil {
+		cr.recordRefusal(err)
 		cr.undo.run()
 		c.Close()
 		return nil, err

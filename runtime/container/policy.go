@@ -20,6 +20,9 @@ import (
 // judge gathers the facts of the host that a policy depends on, and compiles the policy.
 func (r *Runtime) judge(ctx context.Context, cr *creation) (*specs.Spec, *Policy, error) {
 	chosen, err := r.choose(cr.spec)
+	if chosen != nil {
+		cr.asked = chosen.profile
+	}
 	if err != nil {
 		return nil, nil, err
 	}

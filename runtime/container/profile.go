@@ -104,7 +104,8 @@ type choice struct {
 }
 
 // choose resolves the profile of a container: the one that the caller of the runtime named or the host's default, and
-// within that what annotations and variables of the spec ask for.
+// within that what annotations and variables of the spec ask for. Beside an error about these there is what was in force
+// before.
 func (r *Runtime) choose(spec *specs.Spec) (*choice, error) {
 	config, err := readHostConfig(r.opts.ConfigDir)
 	if err != nil {
@@ -121,7 +122,7 @@ func (r *Runtime) choose(spec *specs.Spec) (*choice, error) {
 	if err != nil {
 		return nil, err
 	}
-	out := &choice{handler: p, config: config, record: record, warn: r.opts.Profile != nil && r.opts.Enforcement == EnforceWarn && len(requests) == 0}
+	out := &choice{profile: p, handler: p, config: config, record: record, warn: r.opts.Profile != nil && r.opts.Enforcement == EnforceWarn && len(requests) == 0}
 	for _, ask := range requests {
 		var more []profiles.Note
 		if ask.Key == profileKey {
@@ -130,8 +131,9 @@ func (r *Runtime) choose(spec *specs.Spec) (*choice, error) {
 			p, more, err = profiles.Tighten(p, []profiles.Request{ask})
 		}
 		if err != nil {
-			return nil, err
+			return out, err
 		}
+		out.profile = p
 		out.notes = append(out.notes, more...)
 	}
 	out.profile = config.Network.complete(p)

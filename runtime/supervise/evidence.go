@@ -55,13 +55,11 @@ func (s *Supervisor) startEvidence() error {
 	if p.Unrestricted || p.Evidence.Mode != "on" {
 		return nil
 	}
-	dir, keyDir := s.o.EvidenceDir, s.o.KeyDir
-	if dir == "" {
-		dir = EvidenceDir
+	inputs, err := s.digestInputs()
+	if err != nil {
+		return err
 	}
-	if keyDir == "" {
-		keyDir = audit.KeyDir
-	}
+	dir, keyDir := s.o.dirs()
 	state := s.c.State()
 	e := &evidence{stop: p.Evidence.OnFull != "gap", keyDir: keyDir}
 	e.dir = LogDir(dir, s.c.ID(), state.Created)
@@ -70,7 +68,9 @@ func (s *Supervisor) startEvidence() error {
 		return fmt.Errorf("evidence of container %q: %w", s.c.ID(), err)
 	}
 	s.evidence = e
-	e.predicate = audit.Predicate{Container: describe(s.c, p), Runtime: s.o.Version}
+	about := describe(s.c.ID(), state.Created, state.Bundle, state.Annotations, p.Name)
+	about.PolicyHash, about.Inputs = state.PolicyHash, inputs
+	e.predicate = audit.Predicate{Container: about, Runtime: s.o.Version}
 	create := createRecord{
 		Container: e.predicate.Container, Argv: audit.Redact(d.Process.Args), EnvNames: envNames(d.Process.Env),
 		Cwd: d.Process.Cwd, UID: d.Process.User.UID, GID: d.Process.User.GID, Terminal: d.Process.Terminal,
@@ -122,12 +122,10 @@ func withoutValues(p *profiles.Profile) *profiles.Profile {
 	return &out
 }
 
-func describe(c *container.Container, p *profiles.Profile) audit.Container {
-	state := c.State()
-	a := state.Annotations
+// describe says what is known of a container by its bundle and annotations. a may be nil.
+func describe(id string, created time.Time, bundle string, a map[string]string, profile string) audit.Container {
 	out := audit.Container{
-		ID: c.ID(), Created: state.Created, Engine: engineOf(state.Bundle, a), SpecHash: specHash(state.Bundle),
-		Profile: p.Name, PolicyHash: state.PolicyHash,
+		ID: id, Created: created, Engine: engineOf(bundle, a), SpecHash: specHash(bundle), Profile: profile,
 		Owner: a[profiles.AnnotationPrefix+"owner"], Task: a[profiles.AnnotationPrefix+"task"],
 		TraceParent: a[profiles.AnnotationPrefix+"traceparent"],
 	}
@@ -298,21 +296,8 @@ func (s *Supervisor) closeEvidence() {
 	if e == nil {
 		return
 	}
-	signer, err := audit.LoadSigner(e.keyDir)
-	data := map[string]string{}
-	if err != nil {
-		data["unsigned"] = err.Error()
-		s.o.Warn("evidence: the statement is not signed: " + err.Error())
-	}
-	s.record(audit.TypeClose, data) //nolint:errcheck // as above
-	if signer != nil {
-		envelope, err := audit.Sign(audit.NewStatement(e.log, &e.predicate), signer)
-		if err == nil {
-			err = audit.WriteEnvelope(e.log, envelope)
-		}
-		if err != nil {
-			s.o.Warn("evidence: " + err.Error())
-		}
+	if err := finishLog(e.log, &e.predicate, e.keyDir); err != nil {
+		s.o.Warn("evidence: " + err.Error())
 	}
 	if err := e.log.Close(); err != nil {
 		s.o.Warn("evidence: " + err.Error())

@@ -97,6 +97,13 @@ func Serve(conn *net.UnixConn, version string, warn func(string)) error {
 	if errors.Is(err, wire.ErrClosed) {
 		return nil // the creation has failed before it came to us
 	}
+	if err == nil && r.Op == wire.OpRefused && r.Refused != nil {
+		var reply wire.Reply
+		if err = RecordRefusal(Options{Version: version})(r.Refused); err != nil {
+			reply.Error = err.Error()
+		}
+		return errors.Join(err, wire.Send(conn, &reply))
+	}
 	if err == nil && (r.Op != wire.OpLaunch || r.Launch == nil || len(files) == 0) {
 		err = errors.New("want one launch message with the listening socket")
 	}

@@ -54,6 +54,7 @@ func (c *command) serve() error {
 	done := make(chan struct{})
 	boxes := &runtimes{namespace: c.namespace, warn: func(m string) { logs.Debug(c.id, m) }}
 	service := shim.New(shim.Config{
+		Version:   c.build.Version,
 		Namespace: c.namespace, Publisher: events, Open: boxes.get, Profile: c.profile, Options: handler, Log: logs,
 		Shutdown: func() { close(done) },
 	})

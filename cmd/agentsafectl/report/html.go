@@ -68,6 +68,8 @@ func newPage(r *Report) *page {
 // Verdict is one line about how it ended.
 func (r *Report) Verdict() string {
 	switch {
+	case r.Refused:
+		return "was not created: its profile refuses what was asked for"
 	case r.Running:
 		return "still running, or its supervisor did not finish"
 	case r.End != nil && r.End.Reason != "":

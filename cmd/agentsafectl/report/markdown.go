@@ -53,11 +53,15 @@ func (r *Report) WriteMarkdown(w io.Writer) error {
 	fmt.Fprintf(b, "# Container %s\n\n%s\n\n", code(r.Container.ID), code(command(r.Argv)))
 	_, trust := r.Trust()
 	fmt.Fprintf(b, "**%s** The container %s.\n\n", trust, plain(r.Verdict()))
-	table(b, []string{"what", "value"}, [][]string{
+	facts := [][]string{
 		{"created", r.Container.Created.UTC().Format(time.RFC3339)}, {"lived", spanText(r.Took())},
 		{"profile", code(r.Container.Profile)}, {"policy", code(r.Container.PolicyHash)}, {"engine", plain(r.Container.Engine)},
 		{"image", plain(r.Container.Image)}, {"owner", plain(r.Container.Owner)}, {"task", plain(r.Container.Task)},
-	})
+	}
+	for _, in := range r.Container.Inputs {
+		facts = append(facts, []string{"input " + code(in.Path), code("sha256 " + in.SHA256)})
+	}
+	table(b, []string{"what", "value"}, facts)
 	var rows [][]string
 	for _, g := range r.gauges() {
 		rows = append(rows, []string{g.Name, g.Used, g.Limit, g.Note})

@@ -39,6 +39,10 @@ func (rd *reader) record(rec *audit.Record) error {
 		rd.denial(rec)
 	case audit.TypeExit:
 		rd.exit(rec)
+	case audit.TypeRefused:
+		rd.create(rec)
+		r.Refused = true
+		rd.event(rec)
 	case audit.TypeLimit, audit.TypeGap, audit.TypeRecovered:
 		rd.event(rec)
 	case audit.TypeClose:
@@ -162,6 +166,11 @@ func (rd *reader) addEvent(at time.Time, kind, text string) {
 
 func (rd *reader) event(rec *audit.Record) {
 	switch rec.Type {
+	case audit.TypeRefused:
+		var d struct{ What, Rule, Allow, Caller string }
+		if decode(rec, &d) {
+			rd.addEvent(rec.Time, "refused", fmt.Sprintf("not created: %s: %s; allowed by %s (asked by %q)", d.What, d.Rule, d.Allow, d.Caller))
+		}
 	case audit.TypeLimit:
 		var d container.End
 		if decode(rec, &d) {

@@ -48,7 +48,9 @@ type Report struct {
 
 	Started time.Time `json:"started,omitzero"`
 	// Ended is the last time that the log tells; Running that it has no exit.
-	Ended   time.Time      `json:"ended"`
+	Ended time.Time `json:"ended"`
+	// Refused says that there never was a container: the profile refuses what was asked for.
+	Refused bool           `json:"refused,omitempty"`
 	Running bool           `json:"running"`
 	Status  *int           `json:"status,omitempty"` // -1 is unknown
 	End     *container.End `json:"end,omitempty"`

@@ -3,6 +3,7 @@ package report
 import (
 	"bytes"
 	"encoding/json"
+	"errors"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -164,5 +165,37 @@ func TestRead(t *testing.T) {
 	}
 	if r, err := Read(dir, Verification{State: "changed"}); err != nil || len(r.Events) == 0 {
 		t.Errorf("%+v, %v", r, err)
+	}
+}
+
+// TestRefused: a log without a container says why there is none, and what it was to be given is not lost.
+func TestRefused(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "log")
+	w, err := audit.Open(dir, audit.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	about := audit.Container{ID: "c", Created: time.Now().UTC(), Profile: "offline", Inputs: []audit.Input{{Path: "/job/<b>", SHA256: "abcd", Files: 1}}}
+	refused := struct {
+		audit.Container
+		What   string `json:"what"`
+		Rule   string `json:"rule"`
+		Caller string `json:"caller"`
+	}{about, "capability SYS_ADMIN", `profile "offline"`, "conmon"}
+	if err := errors.Join(w.Append(audit.TypeRefused, refused), w.Append(audit.TypeClose, struct{}{}), w.Close()); err != nil {
+		t.Fatal(err)
+	}
+	r, err := Read(dir, Verification{State: "intact"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var page, text strings.Builder
+	if err := errors.Join(r.WriteHTML(&page), r.WriteMarkdown(&text)); err != nil {
+		t.Fatal(err)
+	}
+	for _, out := range []string{page.String(), text.String()} {
+		if !strings.Contains(out, "was not created") || !strings.Contains(out, "ADMIN") || !strings.Contains(out, "abcd") || strings.Contains(page.String(), "/job/<b>") {
+			t.Errorf("the refusal is not told:\n%s", out)
+		}
 	}
 }

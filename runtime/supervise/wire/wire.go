@@ -24,6 +24,8 @@ const maxFiles = 4
 const (
 	// OpLaunch is the first message to a monitor program, over the socket that it was started with.
 	OpLaunch = "launch"
+	// OpRefused is the only message to a monitor program whose container was not created.
+	OpRefused = "refused"
 	// OpBegin comes right before the container's program is executed.
 	OpBegin = "begin"
 	// OpExec comes when a process has joined the container; its pidfd is the message's descriptor.
@@ -47,6 +49,28 @@ type Request struct {
 	Exited *Exited `json:"exited,omitempty"`
 	Record *Record `json:"record,omitempty"`
 	Pump   *Pump   `json:"pump,omitempty"`
+
+	Refused *Refused `json:"refused,omitempty"`
+}
+
+// Refused is a container that its profile refuses, for the evidence.
+type Refused struct {
+	ID     string `json:"id"`
+	Bundle string `json:"bundle"`
+	// Annotations are those that evidence tells of.
+	Annotations map[string]string `json:"annotations,omitempty"`
+	Profile     string            `json:"profile"`
+	Args        []string          `json:"args"`
+	EnvNames    []string          `json:"envNames,omitempty"`
+	Cwd         string            `json:"cwd,omitempty"`
+	UID         uint32            `json:"uid"`
+	GID         uint32            `json:"gid"`
+	// What was asked for, the rule that refuses it, and what would allow it.
+	What  string `json:"what"`
+	Rule  string `json:"rule"`
+	Allow string `json:"allow"`
+	// Caller is the program that asked, "" if it is not known.
+	Caller string `json:"caller,omitempty"`
 }
 
 // Launch tells a monitor program which container it is for. Descriptors: the listening socket, and the
