@@ -54,17 +54,50 @@ func (l *profileFiles) parent(name string) (*profiles.Profile, error) {
 	if file, ok := l.byName[name]; ok {
 		return l.load(file)
 	}
-	return container.LoadProfile(name)
+	p, err := container.LoadProfile(name)
+	if err != nil {
+		return nil, err
+	}
+	return p, l.acyclic(p)
+}
+
+// acyclic refuses an installed parent that itself descends from a file that waits for it. What is installed keeps what
+// its parents were, so this would end, with a profile that nobody can tell the contents of.
+func (l *profileFiles) acyclic(p *profiles.Profile) error {
+	chain := []string{p.Name}
+	for at := p; ; {
+		for _, file := range l.loading {
+			if name, err := nameOf(file); err == nil && name == at.Name {
+				return fmt.Errorf("%q extends itself: %s extends %s, as installed", name, file, strings.Join(chain, " extends "))
+			}
+		}
+		if at.Extends == "" || profiles.IsBuiltin(at.Extends) || slices.Contains(chain, at.Extends) {
+			return nil
+		}
+		parent, err := container.LoadProfile(at.Extends)
+		if err != nil {
+			return nil //nolint:nilerr // removed since: the child has all of it
+		}
+		at, chain = parent, append(chain, parent.Name)
+	}
+}
+
+// nameOf returns what a file calls its profile.
+func nameOf(file string) (string, error) {
+	f, err := openProfile(file)
+	if err != nil {
+		return "", err
+	}
+	defer f.Close()
+	return profilefile.Name(f), nil
 }
 
 // name notes what a file calls its profile.
 func (l *profileFiles) name(file string) error {
-	f, err := openProfile(file)
+	name, err := nameOf(file)
 	if err != nil {
 		return err
 	}
-	defer f.Close()
-	name := profilefile.Name(f)
 	if other, ok := l.byName[name]; ok && name != "" && other != file {
 		return fmt.Errorf("%s and %s both call themselves %q", other, file, name)
 	}

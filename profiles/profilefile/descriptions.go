@@ -14,7 +14,7 @@ func descriptions() map[string]string {
 		"syscalls.allow": "Further calls by name, whatever their arguments are.",
 		"syscalls.deny":  "Calls that answer EPERM. Wins over packs and allow.",
 
-		"filesystem.read":                 "Folders whose files can be read and listed, with all below them. $HOME, ~ and $WORKSPACE can begin a path. A path that does not exist grants nothing.",
+		"filesystem.read":                 "Folders whose files can be read and listed, with all below them. $HOME, ~ and $WORKSPACE can begin a path. A path that does not exist, or that leads over a symlink, grants nothing.",
 		"filesystem.execute":              "Folders whose programs can be executed.",
 		"filesystem.write":                "Folders whose files can be written, made and removed, and read.",
 		"filesystem.hide":                 "Paths that are covered by something empty. Patterns as in \"**/.env\" or \"/home/*/.ssh\" are looked up when the container is created; what is made later is not hidden.",

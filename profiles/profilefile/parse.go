@@ -41,10 +41,13 @@ func parse(r io.Reader, find parentFinder) (*profiles.Profile, error) {
 	if err != nil {
 		return nil, err
 	}
+	if err := checkRules(p, root); err != nil {
+		return nil, err
+	}
 	if err := p.Validate(); err != nil {
 		return nil, &lineError{lineOf(root, err.Error()), err}
 	}
-	return p, nil
+	return p, contradictions(p, root)
 }
 
 type parentFinder = func(name string) (*profiles.Profile, error)

@@ -113,6 +113,9 @@ func TestParse_Unenforced(t *testing.T) {
 	}
 }
 
+// gated has room for rules of a gateway.
+const gated = head + "network:\n  mode: gateway\n"
+
 const head = "apiVersion: agentsafe.dev/v1\nkind: Profile\nmetadata: {name: x}\nextends: agent\n"
 
 // What a file does not say is the parent's; what it says replaces it, an empty list too.
@@ -185,6 +188,26 @@ func TestParse_Errors(t *testing.T) {
 		{"not a number", head + "limits: {cpus: .nan}\n", "f.yaml:5: limits"},
 		{"not a number either", head + "limits: {cpus: NaN}\n", "f.yaml:5: limits.cpus: out of range"},
 		{"landlock", head + "enforcement: {landlock: maybe}\n", "f.yaml:5: enforcement.landlock"},
+		{"allowed and denied", head + "syscalls:\n  allow: [ptrace]\n  deny:\n  - bpf\n  - ptrace\n", "f.yaml:9: syscalls.deny: ptrace is in syscalls.allow, too"},
+		{"every variable kept", head + "environment:\n  allow:\n  - CI\n  - \"*\"\n", "f.yaml:8: environment.allow: \"*\" matches every variable"},
+		{"every variable removed", head + "environment: {deny: [\"**\"]}\n", "f.yaml:5: environment.deny: \"**\" matches every variable"},
+		{"set and removed", head + "environment: {deny: [\"C*\"], set: {CI: \"1\"}}\n", "f.yaml:5: environment.deny: \"C*\" removes CI"},
+		{"hidden and granted", head + "filesystem:\n  hide: [/srv, /opt]\n  write: [/opt/x]\n", "f.yaml:6: filesystem.hide: /opt covers /opt/x"},
+		{"everything hidden", head + "filesystem: {hide: [\"/**\"]}\n", "f.yaml:5: filesystem.hide: pattern \"/**\": its last component matches everything"},
+		{"the root hidden", head + "filesystem: {hide: [/]}\n", "f.yaml:5: filesystem.hide: path \"/\" would hide everything"},
+		{"hidden upwards", head + "filesystem: {hide: [/srv/../etc]}\n", "f.yaml:5: filesystem.hide: path"},
+		{"a quota of nothing", head + "filesystem:\n  workspace:\n    mode: direct\n    quota: 1GiB\n", "f.yaml:8: filesystem.workspace.quota: means nothing"},
+		{"read-only and written", head + "filesystem: {write: [$WORKSPACE/out], workspace: {mode: readonly}}\n", "f.yaml:5: filesystem.write: $WORKSPACE/out can't be written"},
+		{"a host allowed and denied", gated + "  allow: [\"example.org:443\"]\n  deny: [\"example.org:443\"]\n", "f.yaml:8: network.deny: \"example.org:443\" is in network.allow, too"},
+		{"a host in capitals", gated + "  allow:\n  - example.org:443\n  - GET http://Example.org:80/Path\n", "f.yaml:9: network.allow: \"GET http://Example.org:80/Path\": write the name in lower case: example.org:80"},
+		{"a dot behind a host", gated + "  allow: [\"example.org.:443\"]\n", "f.yaml:7: network.allow: network rule \"example.org.:443\": a trailing dot"},
+		{"an address in disguise", gated + "  allow: [\"0x7f000001:443\"]\n", "f.yaml:7: network.allow: network rule \"0x7f000001:443\""},
+		{"a host beyond ASCII", gated + "  allow: [\"b\u00fccher.example:443\"]\n", "f.yaml:7: network.allow: network rule"},
+		{"an asterisk within", gated + "  allow: [\"ex*mple.org:443\"]\n", "f.yaml:7: network.allow: network rule"},
+		{"every host, untrusted input", strings.Replace(gated, "extends: agent", "extends: build", 1) + "  allow: [\"*:443\"]\ntrust: {externalWrite: false}\n", "f.yaml:8: trust.externalWrite: is false, but network.allow *:443"},
+		{"an empty name", head + "capabilities: [\"\"]\n", "f.yaml:5: capabilities"},
+		{"a bomb of aliases", head + "a: &a [x,x]\nb: &b [*a,*a]\nc: &c [*b,*b]\nlimits: *c\n", "f.yaml:5: anchors"},
+		{"ten megabytes", head + strings.Repeat("# line\n", 10<<20/7), "f.yaml: larger than"},
 		{"too large", head + "#" + strings.Repeat("x", maxBytes), "f.yaml: larger than"},
 		{"too deep", head + "limits: " + strings.Repeat("[", 100) + strings.Repeat("]", 100) + "\n", "f.yaml:5: too deep"},
 	} {
