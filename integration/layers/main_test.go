@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	osexec "os/exec"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -33,6 +34,9 @@ func TestMain(m *testing.M) {
 		Prepare: func(ctx context.Context) error {
 			_, err := harness.Busybox()
 			if err != nil {
+				return err
+			}
+			if _, err = posixcheck(); err != nil {
 				return err
 			}
 			_, err = harness.Debian(ctx)
@@ -65,6 +69,32 @@ func TestMain(m *testing.M) {
 			}, errors.Join(docker.Import(busybox.Tar, image), containerd.Import(busybox.Archive))
 		},
 	})
+}
+
+// posixcheck builds the program that says what a file system answers; in the box there is no compiler any more.
+func posixcheck() (string, error) {
+	const name = "posixcheck"
+	repo, err := harness.RepoRoot()
+	if err != nil {
+		return "", err
+	}
+	recipe := ""
+	for _, file := range []string{"integration/layers/posixcheck/main.go", "integration/layers/posixcheck/checks.go", "go.sum"} {
+		data, err := os.ReadFile(filepath.Join(repo, file))
+		if err != nil {
+			return "", err
+		}
+		recipe += string(data)
+	}
+	dir, err := harness.Cached(name, recipe, func(dir string) error {
+		build := osexec.Command("go", "build", "-trimpath", "-ldflags", "-s -w", "-o", filepath.Join(dir, name), "./integration/layers/"+name)
+		build.Dir, build.Env = repo, append(os.Environ(), "CGO_ENABLED=0")
+		if out, err := build.CombinedOutput(); err != nil {
+			return fmt.Errorf("build %s: %w: %s", name, err, out)
+		}
+		return nil
+	})
+	return filepath.Join(dir, name), err
 }
 
 // folder makes a folder of the host with files in it.

@@ -10,7 +10,11 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
 
 	"github.com/agentsafe/agentsafe/integration/harness"
 )
@@ -168,7 +172,7 @@ func compareTrees(t *testing.T, got, want map[string]string) {
 	}
 }
 
-// TestSession plays the same session under Docker and containerd with our shim, and promotes it. The
+// TestSession plays the same session under Docker, containerd with our shim and agentsafectl run, and promotes it. The
 // host's tree is then, file by file, what the session makes of a plain folder under runc without its wrong steps.
 func TestSession(t *testing.T) {
 	runc, agentsafe := harness.Peers(t)
@@ -237,6 +241,45 @@ func TestSession(t *testing.T) {
 	}
 }
 
+// startRun starts a task of agentsafectl run that waits for execs on a folder, overlaid and with transactions.
+func startRun(t *testing.T, dir string, flags ...string) liveSession {
+	t.Helper()
+	profile := filepath.Join(box.TempDir(t), "p.yaml")
+	text := "apiVersion: agentsafe.dev/v1\nkind: Profile\nmetadata: {name: overlaid}\nextends: agent\n" +
+		"filesystem: {workspace: {mode: overlay}}\nexec: {transaction: auto, base: [cat /tmp/probe]}\n"
+	if err := os.WriteFile(profile, []byte(text), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	id := box.ID()
+	args := append([]string{control(t), "run", "--quiet", "--profile", profile, "--id", id, "--workspace", dir}, flags...)
+	run := box.Start(t, harness.Cmd{
+		Args:    append(append(args, envFlags("-e")...), "--", "sh", "-c", "trap 'exit 0' TERM; echo ready >/tmp/probe; while :; do sleep 0.2; done"),
+		Timeout: 20 * time.Minute,
+	})
+	var once sync.Once
+	stop := func() {
+		once.Do(func() {
+			unix.Kill(run.Pid(), unix.SIGTERM) //nolint:errcheck // gone is what we want
+			run.Wait(t)
+		})
+	}
+	t.Cleanup(stop)
+	deadline := time.Now().Add(time.Minute)
+	for ctl(t, "exec", id, "--", "cat", "/tmp/probe").Exit != 0 {
+		if time.Now().After(deadline) {
+			t.Fatal("the task does not start")
+		}
+		time.Sleep(50 * time.Millisecond)
+	}
+	return liveSession{
+		id,
+		func(script string) harness.Result {
+			return ctl(t, append(append([]string{"exec"}, envFlags("-e")...), id, "--", "bash", "-c", script)...)
+		},
+		stop,
+	}
+}
+
 type sessionEngine struct {
 	name  string
 	start func(t *testing.T, dir string) liveSession
@@ -278,5 +321,6 @@ func sessionEngines(t *testing.T, agentsafe harness.Peer, rootfs string) []sessi
 				return containerd.Do(t, "tasks", "exec", "--exec-id", fmt.Sprintf("s%d", n), "--cwd", "/job", id, "bash", "-c", script)
 			}, remove}
 		}},
+		{"agentsafectl", func(t *testing.T, dir string) liveSession { return startRun(t, dir, "--rootfs", rootfs) }},
 	}
 }
