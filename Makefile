@@ -110,8 +110,10 @@ bench: deps build
 	@$(GO) build -o $(BIN)/.test/bench ./integration/bench
 	@$(BIN)/.test/bench -runtime $(CURDIR)/$(BIN)/agentsafe $(BENCHARGS)
 
-## bench-layers: diff, commit, undo and promotion on growing trees, beside git stash and a full copy
-bench-layers:
+## bench-layers: diff, commit, undo and promotion on growing trees, beside git stash and a full copy; exec and work in overlays
+bench-layers: build
+	@export AGENTSAFE_BENCH_LAYERS=1 GOROOT=$$($(GO) env GOROOT) GOMODCACHE=$$($(GO) env GOMODCACHE); \
+	$(GO) test -count=1 -timeout 60m -v -run 'TestBenchExec|TestBenchWork' ./integration/layers | grep -v '^=== '
 	@AGENTSAFE_BENCH_LAYERS="$${AGENTSAFE_BENCH_LAYERS:-1000 10000 100000}" $(GO) test -count=1 -timeout 30m -run TestBenchLayers ./fs/layer
 
 ## bench-evidence: tool calls with and without evidence, a million records verified, the output pump

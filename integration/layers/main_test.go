@@ -29,6 +29,9 @@ const image = "busybox:test"
 // directory, so a directory of the machine's own file system is bound there.
 const store = "/var/lib/agentsafe/layers"
 
+// runs is where agentsafectl run keeps the writable layers of root file systems, for the same reason.
+const runs = "/var/lib/agentsafe/runs"
+
 func TestMain(m *testing.M) {
 	harness.Main(m, harness.Options{
 		Prepare: func(ctx context.Context) error {
@@ -44,15 +47,14 @@ func TestMain(m *testing.M) {
 		},
 		Setup: func(b *harness.Box) (func() error, error) {
 			box = b
-			real := filepath.Join(b.Dir, "layers")
-			if err := os.MkdirAll(real, 0o700); err != nil {
-				return nil, err
-			}
-			if err := os.MkdirAll(store, 0o700); err != nil {
-				return nil, err
-			}
-			if err := unix.Mount(real, store, "", unix.MS_BIND, ""); err != nil {
-				return nil, fmt.Errorf("bind %s: %w", store, err)
+			for _, dir := range []string{store, runs} {
+				real := filepath.Join(b.Dir, filepath.Base(dir))
+				if err := errors.Join(os.MkdirAll(real, 0o700), os.MkdirAll(dir, 0o700)); err != nil {
+					return nil, err
+				}
+				if err := unix.Mount(real, dir, "", unix.MS_BIND, ""); err != nil {
+					return nil, fmt.Errorf("bind %s: %w", dir, err)
+				}
 			}
 			busybox, err := harness.Busybox()
 			if err != nil {
@@ -65,7 +67,7 @@ func TestMain(m *testing.M) {
 				return nil, errors.Join(err, docker.Stop())
 			}
 			return func() error {
-				return errors.Join(containerd.Stop(), docker.Stop(), unix.Unmount(store, unix.MNT_DETACH))
+				return errors.Join(containerd.Stop(), docker.Stop(), unix.Unmount(store, unix.MNT_DETACH), unix.Unmount(runs, unix.MNT_DETACH))
 			}, errors.Join(docker.Import(busybox.Tar, image), containerd.Import(busybox.Archive))
 		},
 	})

@@ -256,18 +256,15 @@ func startRun(t *testing.T, dir string, flags ...string) liveSession {
 		Args:    append(append(args, envFlags("-e")...), "--", "sh", "-c", "trap 'exit 0' TERM; echo ready >/tmp/probe; while :; do sleep 0.2; done"),
 		Timeout: 20 * time.Minute,
 	})
-	var once sync.Once
-	stop := func() {
-		once.Do(func() {
-			unix.Kill(run.Pid(), unix.SIGTERM) //nolint:errcheck // gone is what we want
-			run.Wait(t)
-		})
-	}
-	t.Cleanup(stop)
+	stop := sync.OnceValue(func() harness.Result {
+		unix.Kill(run.Pid(), unix.SIGTERM) //nolint:errcheck // gone is what we want
+		return run.Wait(t)
+	})
+	t.Cleanup(func() { stop() })
 	deadline := time.Now().Add(time.Minute)
 	for ctl(t, "exec", id, "--", "cat", "/tmp/probe").Exit != 0 {
 		if time.Now().After(deadline) {
-			t.Fatal("the task does not start")
+			t.Fatalf("the task does not start:\n%v", stop())
 		}
 		time.Sleep(50 * time.Millisecond)
 	}
@@ -276,7 +273,7 @@ func startRun(t *testing.T, dir string, flags ...string) liveSession {
 		func(script string) harness.Result {
 			return ctl(t, append(append([]string{"exec"}, envFlags("-e")...), id, "--", "bash", "-c", script)...)
 		},
-		stop,
+		func() { stop() },
 	}
 }
 

@@ -1,0 +1,169 @@
+package layers
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/opencontainers/runtime-spec/specs-go"
+
+	"github.com/agentsafe/agentsafe/integration/harness"
+)
+
+// benchMode is a way to have a folder in a container.
+type benchMode struct {
+	name        string
+	annotations map[string]string
+}
+
+var benchModes = []benchMode{ //nolint:gochecknoglobals // a constant table
+	{"direct", nil},
+	{"overlay", map[string]string{"agentsafe.dev/workspace": "overlay"}},
+	{"transaction", map[string]string{"agentsafe.dev/workspace": "overlay", "agentsafe.dev/transaction": "auto"}},
+}
+
+// rounds is how often a benchmark goes through the modes; 0 is not at all.
+func rounds(t *testing.T) int {
+	t.Helper()
+	if os.Getenv("AGENTSAFE_BENCH_LAYERS") == "" {
+		t.Skip("probe AGENTSAFE_BENCH_LAYERS: not set")
+	}
+	n, err := strconv.Atoi(os.Getenv("AGENTSAFE_BENCH_ROUNDS"))
+	if err != nil || n < 1 {
+		return 7
+	}
+	return n
+}
+
+// TestBenchExec prints what a transaction adds to an exec that changes nothing, and to one that changes a file, by turns.
+func TestBenchExec(t *testing.T) {
+	n := 10 * rounds(t)
+	d := bare(t)
+	ids := map[string]string{}
+	for _, m := range benchModes {
+		ids[m.name] = benchUp(t, d, folder(t, project), m, nil)
+	}
+	fmt.Printf("%-28s%12s%12s%12s   (ms, median of %d by turns)\n", "exec of agentsafe", "direct", "overlay", "transaction", n)
+	for _, work := range []struct{ name, script string }{{"true", "true"}, {"a file of 5 bytes written", "echo $$ >f"}} {
+		times := map[string][]float64{}
+		for range n {
+			for _, m := range benchModes {
+				began := time.Now()
+				exec(t, d, ids[m.name], work.script)
+				times[m.name] = append(times[m.name], float64(time.Since(began).Microseconds())/1000)
+			}
+		}
+		fmt.Printf("%-28s", work.name)
+		for _, m := range benchModes {
+			fmt.Printf("%12.2f", median(times[m.name]))
+		}
+		fmt.Println()
+	}
+}
+
+func median(list []float64) float64 {
+	slices.Sort(list)
+	return list[len(list)/2]
+}
+
+func benchUp(t *testing.T, d *harness.Bare, dir string, m benchMode, mutate func(*specs.Spec)) string {
+	t.Helper()
+	id := d.Up(t, func(s *specs.Spec) {
+		overlaid(dir)(s)
+		s.Annotations = m.annotations
+		if mutate != nil {
+			mutate(s)
+		}
+	}).ID
+	t.Cleanup(func() {
+		d.Do(t, "delete", "--force", id)
+		ctl(t, "layers", "rm", id)
+	})
+	return id
+}
+
+// benchWork is what is measured: prepare and clean run before and after, untimed.
+var benchWork = []struct{ name, clean, script string }{ //nolint:gochecknoglobals // a constant table
+	{"git status", "", "cd repo && for i in 1 2 3 4 5; do git status --short >/dev/null; done"},
+	{"go build", "rm -f repo/out", "cd repo && go build -o out ./cmd/agentsafe"},
+	{"npm install", "rm -rf node/node_modules", "cd node && npm ci --offline --no-audit --no-fund --cache /tmp/cache --loglevel=error >/dev/null"},
+	{"unpack 20,000 files", "rm -rf tree", "tar -xf /opt/many.tar"},
+	{"delete 20,000 files", "rm -rf tree; tar -xf /opt/many.tar", "rm -rf tree"},
+}
+
+// TestBenchWork prints what work in an overlaid workspace costs beside the same on a direct mount, by turns: wall time and
+// CPU time, as ratios.
+func TestBenchWork(t *testing.T) {
+	n := rounds(t)
+	d := bare(t)
+	inside := benchRoot(t)
+	ids := map[string]string{}
+	for _, m := range benchModes {
+		dir := box.TempDir(t)
+		repo, err := harness.RepoRoot()
+		if err != nil {
+			t.Fatal(err)
+		}
+		box.MustRun(t, "git", "-c", "safe.directory=*", "clone", "-q", "--no-hardlinks", repo, filepath.Join(dir, "repo"))
+		ids[m.name] = benchUp(t, d, dir, m, inside)
+		d.Must(t, "exec", ids[m.name], "bash", "-ec", "cp -r /opt/npm/minimist node; cp -r /opt/npm/cache /tmp/cache; cd repo; git status --short; go build -o out ./cmd/agentsafe")
+	}
+	fmt.Printf("%-24s%14s%22s%22s   (medians of %d by turns: seconds; times the direct mount, wall and CPU)\n", "work", "direct", "overlay", "transaction", n)
+	for _, w := range benchWork {
+		wall, cpu := map[string][]float64{}, map[string][]float64{}
+		for range n {
+			for _, m := range benchModes {
+				if w.clean != "" {
+					d.Must(t, "exec", ids[m.name], "bash", "-ec", w.clean)
+				}
+				out := d.Do(t, "exec", ids[m.name], "bash", "-ec", "TIMEFORMAT='%R %U %S'; time { "+w.script+"\n}")
+				var r, u, s float64
+				lines := strings.Split(strings.TrimSpace(out.Stderr), "\n")
+				if _, err := fmt.Sscan(lines[len(lines)-1], &r, &u, &s); err != nil || out.Exit != 0 {
+					t.Fatalf("%s: %v", w.name, out)
+				}
+				wall[m.name], cpu[m.name] = append(wall[m.name], r), append(cpu[m.name], u+s)
+			}
+		}
+		fmt.Printf("%-24s%14.2f", w.name, median(wall["direct"]))
+		for _, m := range benchModes[1:] {
+			fmt.Printf("%13.2f x%6.2f x", median(wall[m.name])/median(wall["direct"]), median(cpu[m.name])/median(cpu["direct"]))
+		}
+		fmt.Println()
+	}
+}
+
+// benchRoot gives containers the Debian image's programs, Go and an archive of many files.
+func benchRoot(t *testing.T) func(*specs.Spec) {
+	t.Helper()
+	system, err := harness.Debian(context.Background())
+	if err != nil {
+		t.Fatal(err)
+	}
+	rootfs := box.TempDir(t)
+	box.MustRun(t, "tar", "-C", rootfs, "-xf", system.Tar)
+	box.MustRun(t, "sh", "-ec", `mkdir -p "$1/many/tree" && cd "$1/many" && for d in $(seq 200); do mkdir tree/$d; for f in $(seq 100); do echo "$d $f" >tree/$d/$f; done; done; tar -cf "$1/opt/many.tar" tree`, "sh", rootfs)
+	goroot, mod := os.Getenv("GOROOT"), os.Getenv("GOMODCACHE") // set by make bench-layers: there is no go in the box
+	if goroot == "" || mod == "" {
+		t.Fatal("GOROOT and GOMODCACHE say where Go is")
+	}
+	return func(s *specs.Spec) {
+		ro := func(from, to string) {
+			s.Mounts = append(s.Mounts, specs.Mount{Destination: to, Type: "bind", Source: from, Options: []string{"rbind", "ro"}})
+		}
+		for from, to := range map[string]string{"usr": "/usr", "usr/bin": "/bin", "usr/sbin": "/sbin", "usr/lib": "/lib", "usr/lib64": "/lib64", "opt": "/opt", "etc/alternatives": "/etc/alternatives"} {
+			ro(filepath.Join(rootfs, from), to)
+		}
+		ro(goroot, "/go")
+		ro(mod, "/mod")
+		s.Mounts = append(s.Mounts, specs.Mount{Destination: "/tmp", Type: "tmpfs", Source: "tmpfs"})
+		env := slices.DeleteFunc(slices.Clone(gitEnv), func(e string) bool { return strings.HasPrefix(e, "PATH=") || strings.HasPrefix(e, "HOME=") })
+		s.Process.Env = append(env, "PATH=/go/bin:/usr/bin:/bin:/usr/sbin:/sbin", "HOME=/tmp", "GOCACHE=/tmp/gocache", "GOMODCACHE=/mod", "GOPROXY=off", "GOFLAGS=-buildvcs=false", "CGO_ENABLED=0", "GOTOOLCHAIN=local")
+	}
+}
