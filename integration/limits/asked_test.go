@@ -132,7 +132,7 @@ func TestEvidence_Inputs(t *testing.T) {
 		if err := json.Unmarshal([]byte(audit(t, "export", id).Stdout), &envelope); err != nil {
 			t.Fatal(err)
 		}
-		for _, text := range []string{audit(t, "show", "--json", "--type", "create", id).Stdout, string(envelope.Payload)} {
+		for _, text := range []string{audit(t, "show", "--json", "--type", "start", id).Stdout, string(envelope.Payload)} {
 			for _, want := range []string{
 				`{"path":"/job/data.csv","sha256":"` + fileSum + `","files":1,"bytes":8}`,
 				`{"path":"/job/tree","directory":true,"sha256":"` + dirSum + `","files":4,"bytes":5}`,

@@ -63,7 +63,7 @@ type Container struct {
 	Owner       string `json:"owner,omitempty"`
 	Task        string `json:"task,omitempty"`
 	TraceParent string `json:"traceparent,omitempty"`
-	// Inputs are artefacts that an annotation asked to be recorded, as they were before the program ran.
+	// Inputs are artefacts that an annotation asked for, as they were before the program ran.
 	Inputs []Input `json:"inputs,omitempty"`
 }
 

@@ -215,6 +215,7 @@ func (cr *creation) judge(ctx context.Context) error {
 		return err
 	}
 	cr.spec, cr.policy = hardened, policy
+	cr.holdForInputs()
 	for _, n := range policy.Notes {
 		if !n.Routine {
 			cr.rt.opts.Warn(n.String())

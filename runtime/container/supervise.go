@@ -179,6 +179,15 @@ func (cr *creation) summon(context.Context) error {
 	return nil
 }
 
+// holdForInputs has an attached child wait until it is set up: its supervisor reads what it was given in its own root file
+// system.
+func (cr *creation) holdForInputs() {
+	if cr.o.Attached && cr.spec.Annotations[profiles.AnnotationPrefix+profiles.KeyInputs] != "" {
+		held := *cr.o
+		held.Held, cr.o = true, &held
+	}
+}
+
 // supervise puts the supervisor in charge, before the container's own program can run.
 func (cr *creation) supervise(context.Context) error {
 	c := cr.c

@@ -55,10 +55,6 @@ func (s *Supervisor) startEvidence() error {
 	if p.Unrestricted || p.Evidence.Mode != "on" {
 		return nil
 	}
-	inputs, err := s.digestInputs()
-	if err != nil {
-		return err
-	}
 	dir, keyDir := s.o.dirs()
 	state := s.c.State()
 	e := &evidence{stop: p.Evidence.OnFull != "gap", keyDir: keyDir}
@@ -69,7 +65,7 @@ func (s *Supervisor) startEvidence() error {
 	}
 	s.evidence = e
 	about := describe(s.c.ID(), state.Created, state.Bundle, state.Annotations, p.Name)
-	about.PolicyHash, about.Inputs = state.PolicyHash, inputs
+	about.PolicyHash = state.PolicyHash
 	e.predicate = audit.Predicate{Container: about, Runtime: s.o.Version}
 	create := createRecord{
 		Container: e.predicate.Container, Argv: audit.Redact(d.Process.Args), EnvNames: envNames(d.Process.Env),
@@ -103,6 +99,11 @@ type createRecord struct {
 	Runtime  string          `json:"runtime"`
 	// Policy is the whole profile, without the values of variables.
 	Policy *profiles.Profile `json:"policy"`
+}
+
+// startRecord is the data of the record that comes before the program runs.
+type startRecord struct {
+	Inputs []audit.Input `json:"inputs,omitempty"`
 }
 
 // withoutValues is a profile with the values of the variables that it sets, and secrets in commands, left out.

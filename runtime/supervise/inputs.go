@@ -22,7 +22,7 @@ import (
 	"github.com/agentsafe/agentsafe/runtime/audit"
 )
 
-// Bounds of the input artefacts of one container: create waits for their digests.
+// Bounds of the input artefacts of one container: start waits for their digests.
 const (
 	maxInputs     = 64
 	maxInputFiles = 100_000
@@ -31,10 +31,10 @@ const (
 )
 
 // digestInputs reads the files and directories that the annotation agentsafe.dev/inputs names, as the container sees them
-// before its program runs. What can't be read is an error: somebody relies on it.
+// before its program runs, when its root file system is complete. What can't be read is an error: somebody relies on it.
 func (s *Supervisor) digestInputs() ([]audit.Input, error) {
 	list := s.c.State().Annotations[profiles.AnnotationPrefix+profiles.KeyInputs]
-	if list == "" {
+	if list == "" || s.evidence == nil {
 		return nil, nil
 	}
 	root, err := os.OpenFile("/proc/"+strconv.Itoa(s.c.State().InitPID)+"/root", unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)

@@ -202,7 +202,14 @@ func (s *Supervisor) Begin() error {
 	case begun:
 		return nil
 	}
-	if err := s.record(audit.TypeStart, struct{}{}); err != nil {
+	inputs, err := s.digestInputs()
+	if err != nil {
+		return err
+	}
+	if s.evidence != nil {
+		s.evidence.predicate.Container.Inputs = inputs
+	}
+	if err := s.record(audit.TypeStart, &startRecord{inputs}); err != nil {
 		return err
 	}
 	s.mu.Lock()

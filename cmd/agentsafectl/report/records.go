@@ -19,6 +19,12 @@ func (rd *reader) record(rec *audit.Record) error {
 		rd.create(rec)
 	case audit.TypeStart:
 		r.Started = rec.Time
+		var d struct {
+			Inputs []audit.Input `json:"inputs"`
+		}
+		if decode(rec, &d) {
+			r.Container.Inputs = d.Inputs
+		}
 	case audit.TypeExec:
 		rd.exec(rec)
 	case audit.TypeExecExit:

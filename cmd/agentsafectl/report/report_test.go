@@ -168,21 +168,23 @@ func TestRead(t *testing.T) {
 	}
 }
 
-// TestRefused: a log without a container says why there is none, and what it was to be given is not lost.
+// TestRefused: a log without a container says why there is none; and inputs are told of.
 func TestRefused(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "log")
 	w, err := audit.Open(dir, audit.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}
-	about := audit.Container{ID: "c", Created: time.Now().UTC(), Profile: "offline", Inputs: []audit.Input{{Path: "/job/<b>", SHA256: "abcd", Files: 1}}}
+	about := audit.Container{ID: "c", Created: time.Now().UTC(), Profile: "offline"}
 	refused := struct {
 		audit.Container
 		What   string `json:"what"`
 		Rule   string `json:"rule"`
 		Caller string `json:"caller"`
 	}{about, "capability SYS_ADMIN", `profile "offline"`, "conmon"}
-	if err := errors.Join(w.Append(audit.TypeRefused, refused), w.Append(audit.TypeClose, struct{}{}), w.Close()); err != nil {
+	if err := errors.Join(w.Append(audit.TypeRefused, refused),
+		w.Append(audit.TypeStart, map[string]any{"inputs": []audit.Input{{Path: "/job/<b>", SHA256: "abcd", Files: 1}}}),
+		w.Append(audit.TypeClose, struct{}{}), w.Close()); err != nil {
 		t.Fatal(err)
 	}
 	r, err := Read(dir, Verification{State: "intact"})
