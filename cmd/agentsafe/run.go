@@ -35,6 +35,10 @@ func (a *app) runContainer(ctx context.Context, args []string) error {
 		return err
 	}
 	prefault()
+	var arriving *signals
+	if !*detach {
+		arriving = collectSignals()
+	}
 	rt, err := a.runtime()
 	if err != nil {
 		return err
@@ -43,15 +47,13 @@ func (a *app) runContainer(ctx context.Context, args []string) error {
 	if err != nil {
 		return err
 	}
-	// Before the first process exists: a signal that arrives now must reach it later.
-	signals := make(chan os.Signal, 64)
 	var term *terminal
 	if !*detach {
-		notify(signals)
 		if term, err = openTerminal(o); err != nil {
 			return err
 		}
 		defer term.close()
+		<-arriving.collecting
 	}
 	o.Attached = !*detach
 	c, err := rt.Create(ctx, o)
@@ -73,7 +75,7 @@ func (a *app) runContainer(ctx context.Context, args []string) error {
 	if *detach {
 		return nil
 	}
-	status, err := supervise(c.Init(), signals, term)
+	status, err := supervise(c.Init(), arriving, term)
 	if !*keep {
 		if derr := c.Delete(ctx); derr != nil {
 			err = errors.Join(err, derr)
@@ -92,16 +94,28 @@ func statusError(status int) error {
 	return &exitError{status}
 }
 
-// notify starts to collect signals. Each costs the Go runtime two switches of threads, 2.5 ms for all of them: as much
-// as a tenth of a whole run. So those that people and engines send come first, and the rest when the process has shown
-// that it stays; until then these do what they do to any program.
-func notify(signals chan<- os.Signal) {
-	signal.Notify(signals, unix.SIGHUP, unix.SIGINT, unix.SIGQUIT, unix.SIGTERM, unix.SIGUSR1, unix.SIGUSR2, unix.SIGWINCH)
-	time.AfterFunc(50*time.Millisecond, func() { signal.Notify(signals) })
+// signals are those that arrived for the container's process.
+type signals struct {
+	arrived chan os.Signal
+	// collecting is closed when they are kept. That must be before the process exists, so that none is lost.
+	collecting chan struct{}
+}
+
+// collectSignals starts to collect signals, beside the caller's work: each costs the Go runtime two switches of threads,
+// 2.5 ms for all of them, as much as a tenth of a whole run. So those that people and engines send come first, and the
+// rest when the process has shown that it stays; until then these do what they do to any program.
+func collectSignals() *signals {
+	s := &signals{arrived: make(chan os.Signal, 64), collecting: make(chan struct{})}
+	go func() {
+		signal.Notify(s.arrived, unix.SIGHUP, unix.SIGINT, unix.SIGQUIT, unix.SIGTERM, unix.SIGUSR1, unix.SIGUSR2, unix.SIGWINCH)
+		close(s.collecting)
+	}()
+	time.AfterFunc(50*time.Millisecond, func() { signal.Notify(s.arrived) })
+	return s
 }
 
 // supervise forwards signals and the terminal until the process ends.
-func supervise(p *container.Process, signals <-chan os.Signal, term *terminal) (int, error) {
+func supervise(p *container.Process, in *signals, term *terminal) (int, error) {
 	type result struct {
 		status int
 		err    error
@@ -119,7 +133,7 @@ func supervise(p *container.Process, signals <-chan os.Signal, term *terminal) (
 		case r := <-done:
 			term.drain()
 			return r.status, r.err
-		case s := <-signals:
+		case s := <-in.arrived:
 			sig, ok := s.(unix.Signal)
 			switch {
 			case !ok || sig == unix.SIGCHLD || sig == unix.SIGURG || sig == unix.SIGPIPE:
@@ -204,6 +218,10 @@ func (a *app) exec(ctx context.Context, args []string) error {
 }
 
 func (a *app) execProcess(ctx context.Context, f *execFlags, id string, args []string) (int, error) {
+	var arriving *signals
+	if !f.detach {
+		arriving = collectSignals()
+	}
 	_, c, err := a.load(id)
 	if err != nil {
 		return 0, err
@@ -226,7 +244,6 @@ func (a *app) execProcess(ctx context.Context, f *execFlags, id string, args []s
 	if o.Cgroups, err = parseCgroups(f.cgroups); err != nil {
 		return 0, err
 	}
-	signals := make(chan os.Signal, 64)
 	var term *terminal
 	switch {
 	case f.consoleSocket != "":
@@ -243,7 +260,7 @@ func (a *app) execProcess(ctx context.Context, f *execFlags, id string, args []s
 		o.ConsoleSocket = term.childEnd
 	}
 	if !f.detach {
-		notify(signals)
+		<-arriving.collecting
 	}
 	p, err := c.Exec(ctx, o)
 	if err != nil {
@@ -255,7 +272,7 @@ func (a *app) execProcess(ctx context.Context, f *execFlags, id string, args []s
 	if f.detach {
 		return 0, nil
 	}
-	return supervise(p, signals, term)
+	return supervise(p, arriving, term)
 }
 
 // parseCgroups parses --cgroup: a path for all controllers, or one for those before the colon.

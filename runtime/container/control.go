@@ -10,13 +10,15 @@ import (
 	"github.com/agentsafe/agentsafe/runtime/cgroup"
 )
 
-var errNoCgroup = fmt.Errorf("the container has no cgroup: an ordinary user has none without delegation "+
-	"(systemd-run --user --scope -p Delegate=yes ...): %w", cgroup.ErrUnsupported)
+func errNoCgroup() error {
+	return fmt.Errorf("the container has no cgroup: an ordinary user has none without delegation "+
+		"(systemd-run --user --scope -p Delegate=yes ...): %w", cgroup.ErrUnsupported)
+}
 
 func (c *Container) mustGroup() (*cgroup.Group, error) {
 	g, err := c.cgroupGroup()
 	if err == nil && g == nil {
-		err = errNoCgroup
+		err = errNoCgroup()
 	}
 	return g, err
 }

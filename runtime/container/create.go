@@ -343,8 +343,8 @@ func (cr *creation) attached() bool {
 // reap ends the child of a failed creation, and whatever it has in its cgroup.
 func (cr *creation) reap() {
 	kid := cr.c.child
-	kid.Process.Kill() //nolint:errcheck // gone is what we want
-	kid.Process.Wait() //nolint:errcheck // likewise
+	kid.Kill() //nolint:errcheck // gone is what we want
+	kid.Wait() //nolint:errcheck // likewise
 	if cr.c.group != nil {
 		cr.c.group.Kill(context.Background()) //nolint:errcheck // Destroy tells
 	}

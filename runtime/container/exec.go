@@ -71,7 +71,7 @@ func (p *Process) Wait() (int, error) {
 	if err := p.awaitExit(); err != nil {
 		return 0, err
 	}
-	st, err := p.child.Process.Wait()
+	st, err := p.child.Wait()
 	if err != nil {
 		return 0, fmt.Errorf("wait for process %d: %w", p.child.PID, err)
 	}
@@ -113,12 +113,12 @@ func (p *Process) awaitExit() error {
 	return nil
 }
 
-func exitStatus(st *os.ProcessState) int {
+func exitStatus(st syscall.WaitStatus) int {
 	const signalBase = 128
-	if ws, ok := st.Sys().(syscall.WaitStatus); ok && ws.Signaled() {
-		return signalBase + int(ws.Signal())
+	if st.Signaled() {
+		return signalBase + int(st.Signal())
 	}
-	return st.ExitCode()
+	return st.ExitStatus()
 }
 
 // Signal sends a signal to the process.
@@ -230,8 +230,8 @@ func (c *Container) execute(ctx context.Context, o *ExecOptions) (*Process, erro
 // abandon ends a process that has been started in vain.
 func (p *Process) abandon() {
 	if p.child != nil {
-		p.child.Process.Kill() //nolint:errcheck // gone is what we want
-		p.child.Process.Wait() //nolint:errcheck // likewise
+		p.child.Kill() //nolint:errcheck // gone is what we want
+		p.child.Wait() //nolint:errcheck // likewise
 		p.child.Close()
 	}
 	if p.cgroup != nil {

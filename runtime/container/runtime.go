@@ -326,7 +326,7 @@ func (c *Container) groupWithResources() (*cgroup.Group, error) {
 		return nil, err
 	}
 	if d.Cgroup == nil {
-		return nil, errNoCgroup
+		return nil, errNoCgroup()
 	}
 	if c.group, err = cgroup.Load(*d.Cgroup); err != nil {
 		return nil, fmt.Errorf("load cgroup of container %q: %w", c.id, err)

@@ -73,10 +73,18 @@ func (c *Container) release() error {
 		if err := c.child.Go(); err != nil {
 			return err
 		}
+		// What only a later exec or update will read need not keep the program from starting: it is encoded beside init's
+		// last steps, and written after them.
+		var detail []byte
+		if !c.held {
+			var err error
+			if detail, err = encodeJSON(detailFile, c.detail); err != nil {
+				return err
+			}
+		}
 		err := c.child.WaitExec()
 		if err == nil && !c.held {
-			// What only a later exec or update will read need not keep the program from starting.
-			err = writeDetail(c.dir, c.detail)
+			err = writeFileAt(c.dir, detailFile, detail, 0o600)
 		}
 		return explainExec(err, c.detail.Process.Args)
 	}

@@ -63,15 +63,18 @@ func (c *Container) runStartHook(ctx context.Context, h *specs.Hook) error {
 	stop := context.AfterFunc(ctx, func() {
 		unix.PidfdSendSignal(int(child.PidFD.Fd()), unix.SIGKILL, nil, 0) //nolint:errcheck // gone is what we want
 	})
-	status, err := child.Process.Wait()
+	status, err := child.Wait()
 	if !stop() {
 		return context.Cause(ctx)
 	}
-	if err != nil || status.Success() {
+	if err != nil || status == 0 {
 		return err
 	}
 	text, _ := io.ReadAll(io.NewSectionReader(output, 0, hookOutputBytes)) //nolint:errcheck // the status is the error
-	return fmt.Errorf("%v: %s", status, strings.TrimSpace(string(text)))
+	if status.Signaled() {
+		return fmt.Errorf("signal: %v: %s", status.Signal(), strings.TrimSpace(string(text)))
+	}
+	return fmt.Errorf("exit status %d: %s", status.ExitStatus(), strings.TrimSpace(string(text)))
 }
 
 // startHook starts a process that the profile has not to judge: it is the container's own but for what it executes.
@@ -86,8 +89,8 @@ func (c *Container) startHook(o *ExecOptions, process *specs.Process) (*initproc
 		return nil, err
 	}
 	if err := c.admit(&Process{child: child}, process, nil); err != nil {
-		child.Process.Kill() //nolint:errcheck // gone is what we want
-		child.Process.Wait() //nolint:errcheck // likewise
+		child.Kill() //nolint:errcheck // gone is what we want
+		child.Wait() //nolint:errcheck // likewise
 		child.Close()
 		return nil, err
 	}

@@ -136,22 +136,24 @@ func (p *Policy) chosen() (*profiles.Profile, Enforcement) {
 }
 
 // writeState replaces state.json in the directory, atomically.
-func writeState(dir *os.File, s *State) error {
-	data, err := json.Marshal(s)
-	if err != nil {
-		return fmt.Errorf("encode state: %w", err)
-	}
-	return writeFileAt(dir, stateFile, data, 0o600)
-}
+func writeState(dir *os.File, s *State) error { return replaceJSON(dir, stateFile, s) }
 
 func writeDetail(dir *os.File, d *Detail) error { return replaceJSON(dir, detailFile, d) }
 
 func replaceJSON(dir *os.File, name string, v any) error {
-	data, err := json.Marshal(v)
+	data, err := encodeJSON(name, v)
 	if err != nil {
-		return fmt.Errorf("encode %s: %w", name, err)
+		return err
 	}
 	return writeFileAt(dir, name, data, 0o600)
+}
+
+func encodeJSON(name string, v any) ([]byte, error) {
+	data, err := json.Marshal(v)
+	if err != nil {
+		return nil, fmt.Errorf("encode %s: %w", name, err)
+	}
+	return data, nil
 }
 
 // writeFileAt replaces a file atomically: a reader sees the old or the new content, a crash leaves one of them.

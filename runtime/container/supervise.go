@@ -264,7 +264,7 @@ func (c *Container) execBranch(o *ExecOptions, d *Detail) (*cgroup.Branch, error
 		return nil, err
 	}
 	if g == nil {
-		return nil, fmt.Errorf("a time limit of an exec: %w", errNoCgroup)
+		return nil, fmt.Errorf("a time limit of an exec: %w", errNoCgroup())
 	}
 	return g.NewBranch("exec-" + strconv.FormatInt(time.Now().UnixNano(), 36) + "-" + strconv.Itoa(os.Getpid()))
 }

@@ -74,7 +74,7 @@ func (in *Enter) Exec() error {
 
 // Holder is a process that does nothing in a user namespace of its own, which has no ids yet.
 type Holder struct {
-	process *os.Process
+	process *reaper
 	sync    *os.File
 }
 
@@ -99,8 +99,8 @@ func HoldUserNamespace() (*Holder, error) {
 		return nil, err
 	}
 	defer exe.Close()
-	process, err := os.StartProcess("/proc/self/fd/"+strconv.Itoa(int(exe.Fd())), []string{"agentsafe:userns"},
-		&os.ProcAttr{Env: []string{}, Files: don.files, Sys: &syscall.SysProcAttr{Cloneflags: unix.CLONE_NEWUSER}})
+	process, err := start("/proc/self/fd/"+strconv.Itoa(int(exe.Fd())), "agentsafe:userns", don.files,
+		&syscall.SysProcAttr{Cloneflags: unix.CLONE_NEWUSER})
 	if err != nil {
 		host.Close()
 		return nil, fmt.Errorf("make user namespace: %w", explainClone(err))
@@ -109,10 +109,10 @@ func HoldUserNamespace() (*Holder, error) {
 }
 
 // PID is the number of the process that holds the namespace.
-func (h *Holder) PID() int { return h.process.Pid }
+func (h *Holder) PID() int { return h.process.pid }
 
 // Close ends the process. The namespace lives on in whoever has opened or joined it.
 func (h *Holder) Close() {
 	h.sync.Close()
-	h.process.Wait() //nolint:errcheck // it does nothing that could fail
+	h.process.wait() //nolint:errcheck // it does nothing that could fail
 }

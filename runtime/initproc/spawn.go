@@ -54,7 +54,7 @@ type SpawnOptions struct {
 type Child struct {
 	PID     int
 	PidFD   *os.File // owned by the Child
-	Process *os.Process
+	reaper  *reaper
 	program *Program
 	sync    *os.File // owned
 }
@@ -69,39 +69,31 @@ func Spawn(p *Program, sync *os.File, o *SpawnOptions) (*Child, error) {
 	}
 	defer exe.Close()
 	pidfd := -1
-	attr := &os.ProcAttr{
-		Env:   []string{},
-		Files: o.Donation.files,
-		Sys: &syscall.SysProcAttr{
-			Cloneflags:                 o.CloneFlags,
-			PidFD:                      &pidfd,
-			UidMappings:                o.UIDMappings,
-			GidMappings:                o.GIDMappings,
-			GidMappingsEnableSetgroups: !o.DenySetgroups,
-		},
+	attr := &syscall.SysProcAttr{
+		Cloneflags:                 o.CloneFlags,
+		PidFD:                      &pidfd,
+		UidMappings:                o.UIDMappings,
+		GidMappings:                o.GIDMappings,
+		GidMappingsEnableSetgroups: !o.DenySetgroups,
 	}
 	if o.CloneFlags&unix.CLONE_NEWUSER != 0 {
-		o.keepCapabilities(attr.Sys)
+		o.keepCapabilities(attr)
 	}
 	if o.Cgroup != nil {
-		attr.Sys.UseCgroupFD, attr.Sys.CgroupFD = true, int(o.Cgroup.Fd())
+		attr.UseCgroupFD, attr.CgroupFD = true, int(o.Cgroup.Fd())
 	}
-	start := func() (*os.Process, error) {
-		return os.StartProcess("/proc/self/fd/"+strconv.Itoa(int(exe.Fd())), []string{"agentsafe:init"}, attr)
+	spawn := func() (*reaper, error) {
+		return start("/proc/self/fd/"+strconv.Itoa(int(exe.Fd())), "agentsafe:init", o.Donation.files, attr)
 	}
 	if o.PIDNamespace != nil {
-		start = inPIDNamespace(o.PIDNamespace, start)
+		spawn = inPIDNamespace(o.PIDNamespace, spawn)
 	}
-	proc, err := start()
+	r, err := spawn()
 	if err != nil {
 		sync.Close()
 		return nil, fmt.Errorf("clone init: %w", explainClone(err))
 	}
-	c := &Child{PID: proc.Pid, Process: proc, program: p, sync: sync}
-	if pidfd >= 0 {
-		c.PidFD = os.NewFile(uintptr(pidfd), "pidfd")
-	}
-	return c, nil
+	return &Child{PID: r.pid, PidFD: os.NewFile(uintptr(pidfd), "pidfd"), reaper: r, program: p, sync: sync}, nil
 }
 
 // keepCapabilities makes a child in a new user namespace keep what it may do there over execve, which drops the
@@ -122,11 +114,11 @@ func mapsRoot(m []syscall.SysProcIDMap) bool {
 }
 
 // inPIDNamespace runs start on a thread whose children are born into ns. The thread is not used again.
-func inPIDNamespace(ns *os.File, start func() (*os.Process, error)) func() (*os.Process, error) {
-	return func() (*os.Process, error) {
+func inPIDNamespace(ns *os.File, start func() (*reaper, error)) func() (*reaper, error) {
+	return func() (*reaper, error) {
 		type result struct {
-			proc *os.Process
-			err  error
+			r   *reaper
+			err error
 		}
 		done := make(chan result)
 		go func() {
@@ -136,11 +128,11 @@ func inPIDNamespace(ns *os.File, start func() (*os.Process, error)) func() (*os.
 				done <- result{nil, fmt.Errorf("join pid namespace: %w", err)}
 				return
 			}
-			proc, err := start()
-			done <- result{proc, err}
+			r, err := start()
+			done <- result{r, err}
 		}()
-		r := <-done
-		return r.proc, r.err
+		out := <-done
+		return out.r, out.err
 	}
 }
 
@@ -223,21 +215,15 @@ func (c *Child) WaitFork() error {
 
 // adopt makes c stand for another child of this process.
 func (c *Child) adopt(pid int) error {
-	if _, err := c.Process.Wait(); err != nil {
+	if _, err := c.Wait(); err != nil {
 		return fmt.Errorf("wait for init: %w", err)
 	}
-	proc, err := os.FindProcess(pid)
-	if err != nil {
-		return fmt.Errorf("find process %d: %w", pid, err)
-	}
-	c.PID, c.Process = pid, proc
+	c.PID, c.reaper = pid, &reaper{pid: pid}
 	fd, err := unix.PidfdOpen(pid, 0)
 	if err != nil {
 		return fmt.Errorf("open process %d: %w", pid, err)
 	}
-	if c.PidFD != nil {
-		c.PidFD.Close()
-	}
+	c.PidFD.Close()
 	c.PidFD = os.NewFile(uintptr(fd), "pidfd")
 	return nil
 }

@@ -87,11 +87,11 @@ func spawn(t *testing.T, change func(in *Create, d *Donation)) (*Child, *os.File
 		t.Fatal(err)
 	}
 	// A child that waits for ever must fail the test and not hold it up.
-	watch := time.AfterFunc(20*time.Second, func() { c.Process.Kill() }) //nolint:errcheck // see below
+	watch := time.AfterFunc(20*time.Second, func() { c.Kill() }) //nolint:errcheck // see below
 	t.Cleanup(func() {
 		watch.Stop()
-		c.Process.Kill() //nolint:errcheck // gone is what we want
-		c.Process.Wait() //nolint:errcheck // likewise
+		c.Kill() //nolint:errcheck // gone is what we want
+		c.Wait() //nolint:errcheck // likewise
 		c.Close()
 	})
 	return c, out
@@ -118,9 +118,9 @@ func finish(t *testing.T, c *Child, out *os.File) string {
 	if err := c.begin(); err != nil {
 		t.Fatal(err)
 	}
-	st, err := c.Process.Wait()
+	st, err := c.Wait()
 	data, _ := io.ReadAll(io.NewSectionReader(out, 0, 1<<20)) //nolint:errcheck // a file of our own
-	if err != nil || !st.Success() {
+	if err != nil || st != 0 {
 		t.Fatalf("%v, %v: %s", st, err, data)
 	}
 	return string(data)
@@ -187,7 +187,7 @@ func TestSpawnEndsWithItsCreator(t *testing.T) {
 		c.Detach()
 		done := make(chan struct{})
 		go func() {
-			c.Process.Wait() //nolint:errcheck // that it ends is the point
+			c.Wait() //nolint:errcheck // that it ends is the point
 			close(done)
 		}()
 		select {
@@ -239,7 +239,7 @@ func TestSpawnStart(t *testing.T) {
 	if err := Start(dir, "start", table); err != nil {
 		t.Fatal(err)
 	}
-	c.Process.Wait() //nolint:errcheck // what it wrote is the point
+	c.Wait() //nolint:errcheck // what it wrote is the point
 	if data, _ := os.ReadFile(out.Name()); string(data) != "started\n0\n" {
 		t.Errorf("it wrote %q", data)
 	}
@@ -333,7 +333,7 @@ func TestSpawnExec(t *testing.T) {
 			if child.PID == forker {
 				t.Error("still the one that forked")
 			}
-			if _, err := child.Process.Wait(); err != nil {
+			if _, err := child.Wait(); err != nil {
 				t.Errorf("not a child of this process: %v", err)
 			}
 			if data, _ := os.ReadFile(out.Name()); c.errno == 0 && !strings.HasPrefix(string(data), "stage ") {

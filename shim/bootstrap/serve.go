@@ -160,9 +160,10 @@ func (c *command) end(server *ttrpc.Server, events *shim.Publisher) error {
 // handleSignals keeps the shim alive when its session ends, and prints all goroutines to the log on SIGUSR1, with -debug.
 // Signals are caught, not ignored: what is ignored here would be ignored in every container.
 func (c *command) handleSignals(logs *logger) {
-	signals := make(chan os.Signal, 1)
-	signal.Notify(signals, unix.SIGHUP, unix.SIGPIPE, unix.SIGINT, unix.SIGTERM, unix.SIGUSR1)
 	go func() {
+		// Here, since each costs two switches of threads, and containerd's first call waits.
+		signals := make(chan os.Signal, 1)
+		signal.Notify(signals, unix.SIGHUP, unix.SIGPIPE, unix.SIGINT, unix.SIGTERM, unix.SIGUSR1)
 		for s := range signals {
 			if s != unix.SIGUSR1 || !c.debug {
 				continue

@@ -96,31 +96,32 @@ func (c *command) launch(path string, params *bootapi.BootstrapParams) error {
 		return err
 	}
 	defer socket.Close()
-	proc, err := c.spawn(socket, path, params)
+	pid, err := c.spawn(socket, path, params)
 	if err != nil {
 		return err
 	}
 	err = listen(socket, path)
 	if err == nil {
-		err = errors.Join(adjustOOMScore(proc.Pid), joinCgroup(proc.Pid, params))
+		err = errors.Join(adjustOOMScore(pid), joinCgroup(pid, params))
 		if err == nil {
-			return proc.Release()
+			return nil
 		}
 		unix.Unlink(path) //nolint:errcheck // the first error is the one to report
 	}
-	proc.Kill() //nolint:errcheck // gone is what we want
-	proc.Wait() //nolint:errcheck // likewise
+	unix.Kill(pid, unix.SIGKILL) //nolint:errcheck // gone is what we want
+	unix.Wait4(pid, nil, 0, nil) //nolint:errcheck // likewise
 	if errors.Is(err, errInUse) {
 		return nil
 	}
 	return err
 }
 
-// spawn starts the shim.
-func (c *command) spawn(socket *os.File, path string, params *bootapi.BootstrapParams) (*os.Process, error) {
+// spawn starts the shim and returns its number. Not by os.StartProcess, which in a program's first call clones another
+// child to see whether pidfds work, for a millisecond.
+func (c *command) spawn(socket *os.File, path string, params *bootapi.BootstrapParams) (int, error) {
 	null, err := os.OpenFile(os.DevNull, os.O_RDWR|unix.O_CLOEXEC, 0)
 	if err != nil {
-		return nil, fmt.Errorf("open %s: %w", os.DevNull, err)
+		return 0, fmt.Errorf("open %s: %w", os.DevNull, err)
 	}
 	defer null.Close()
 	argv := []string{os.Args[0], "-namespace", c.namespace, "-id", c.id, "-address", c.address, "-socket", path}
@@ -128,7 +129,7 @@ func (c *command) spawn(socket *os.File, path string, params *bootapi.BootstrapP
 		argv = append(argv, "-profile", c.profile)
 	}
 	if handler, err := handlerOptions(params); err != nil {
-		return nil, err
+		return 0, err
 	} else if handler != "" {
 		argv = append(argv, "-options", handler)
 	}
@@ -137,18 +138,18 @@ func (c *command) spawn(socket *os.File, path string, params *bootapi.BootstrapP
 	}
 	self, err := os.Executable()
 	if err != nil {
-		return nil, fmt.Errorf("find program: %w", err)
+		return 0, fmt.Errorf("find program: %w", err)
 	}
-	proc, err := os.StartProcess(self, argv, &os.ProcAttr{
-		Files: []*os.File{null, null, null, socket},
+	pid, _, err := syscall.StartProcess(self, argv, &syscall.ProcAttr{
+		Files: []uintptr{null.Fd(), null.Fd(), null.Fd(), socket.Fd()},
 		Env:   environment(os.Environ()),
 		// A signal for containerd's process group must not end its containers.
 		Sys: &syscall.SysProcAttr{Setpgid: true},
 	})
 	if err != nil {
-		return nil, fmt.Errorf("start shim: %w", err)
+		return 0, fmt.Errorf("start shim: %w", err)
 	}
-	return proc, nil
+	return pid, nil
 }
 
 // environment is the shim's: the caller's, but for what only concerned start.
