@@ -14,6 +14,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/agentsafe/agentsafe/runtime/container"
+	"github.com/agentsafe/agentsafe/shim/bundle"
 	"github.com/agentsafe/agentsafe/shim/snapshot"
 )
 
@@ -37,15 +38,15 @@ type sandbox struct {
 }
 
 // podDir is the directory of a pod's files in its bundle.
-const podDir = "pod"
+const podDir = bundle.PodDir
 
 // createSandbox prepares a pod.
-func (s *Service) createSandbox(id, bundle, netns string, pod *podConfig) error {
+func (s *Service) createSandbox(id, dir, netns string, pod *podConfig) error {
 	if err := container.ValidateID(id); err != nil {
 		return err
 	}
-	if !filepath.IsAbs(bundle) {
-		return invalidArgument("bundle %q is not absolute", bundle)
+	if !filepath.IsAbs(dir) {
+		return invalidArgument("bundle %q is not absolute", dir)
 	}
 	opts := s.cfg.Options
 	if opts.Profile == "" {
@@ -56,7 +57,7 @@ func (s *Service) createSandbox(id, bundle, netns string, pod *podConfig) error 
 		return err
 	}
 	pod.netns = netns
-	b := &sandbox{id: id, bundle: bundle, pod: pod, rt: rt, created: time.Now(), done: make(chan struct{})}
+	b := &sandbox{id: id, bundle: dir, pod: pod, rt: rt, created: time.Now(), done: make(chan struct{})}
 	s.mu.Lock()
 	switch {
 	case s.stopping:
@@ -70,7 +71,7 @@ func (s *Service) createSandbox(id, bundle, netns string, pod *podConfig) error 
 	if err != nil {
 		return err
 	}
-	err = SaveRecord(bundle, &Record{Options: opts})
+	err = SaveRecord(dir, &Record{Options: opts})
 	if err == nil {
 		err = b.makeFiles()
 	}
@@ -210,8 +211,8 @@ func (b *sandbox) makeFiles() error {
 func (b *sandbox) release() error { return ReleaseSandbox(b.bundle) }
 
 // ReleaseSandbox unmounts what a sandbox has mounted in its bundle. A bundle of something else is no error.
-func ReleaseSandbox(bundle string) error {
-	return snapshot.Deactivate(filepath.Join(bundle, podDir, "shm"))
+func ReleaseSandbox(dir string) error {
+	return snapshot.Deactivate(bundle.PodShm(dir))
 }
 
 // equip adds the pod's files to a container's mounts, where the container has none of its own: with a pause container

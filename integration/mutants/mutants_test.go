@@ -169,7 +169,7 @@ func attack(t *testing.T, root string, m *mutant) (string, error) {
 	}
 	runtime := filepath.Join(dir, "agentsafe")
 	// The shim, too: the attacks run through both.
-	build := exec.Command("go", "build", "-overlay", filepath.Join(dir, "overlay.json"), "-o", dir+"/", "./cmd/agentsafe", "./cmd/containerd-shim-agentsafe-v2")
+	build := exec.Command("go", "build", "-overlay", filepath.Join(dir, "overlay.json"), "-o", dir+"/", "./cmd/agentsafe", "./cmd/agentsafe-shim", "./cmd/containerd-shim-agentsafe-v2")
 	build.Dir, build.Env = root, append(os.Environ(), "CGO_ENABLED=0")
 	if out, err := build.CombinedOutput(); err != nil {
 		t.Fatalf("build the mutant: %v\n%s", err, out)

@@ -1,6 +1,10 @@
 package container
 
-import "errors"
+import (
+	"errors"
+
+	"github.com/agentsafe/agentsafe/runtime/ident"
+)
 
 // Errors that callers branch on. Their texts are what engines look for in runc's messages.
 var (
@@ -10,7 +14,7 @@ var (
 	ErrPaused     = errors.New("container is paused")
 	ErrNotPaused  = errors.New("container is not paused")
 	ErrRunning    = errors.New("container is running")
-	ErrInvalidID  = errors.New("invalid container ID")
+	ErrInvalidID  = ident.ErrInvalid
 )
 
 // InvalidError says which field of a spec is wrong, and why.

@@ -10,6 +10,8 @@ import (
 
 	specs "github.com/opencontainers/runtime-spec/specs-go"
 	"golang.org/x/sys/unix"
+
+	"github.com/agentsafe/agentsafe/runtime/ident"
 )
 
 // maxSpecBytes bounds config.json and process.json; the largest that engines write are some 100 KiB.
@@ -185,22 +187,5 @@ func validateHooks(h *specs.Hooks) error {
 	return nil
 }
 
-const idAlphabet = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_+-."
-
-// ValidateID accepts what runc accepts, up to a file name's 255 bytes.
-func ValidateID(id string) error {
-	switch {
-	case id == "":
-		return fmt.Errorf("%w: empty", ErrInvalidID)
-	case len(id) > 255:
-		return fmt.Errorf("%w: %d bytes, at most 255", ErrInvalidID, len(id))
-	case id[0] == '.':
-		return fmt.Errorf("%w: %q starts with a dot", ErrInvalidID, id)
-	}
-	for _, c := range id {
-		if !strings.ContainsRune(idAlphabet, c) {
-			return fmt.Errorf("%w: %q has %q, want letters, digits, _ + - .", ErrInvalidID, id, c)
-		}
-	}
-	return nil
-}
+// ValidateID accepts what runc accepts, up to a file name's 255 bytes. The error is ErrInvalidID.
+func ValidateID(id string) error { return ident.Validate(id) }

@@ -7,16 +7,16 @@ import (
 	"io"
 	"os"
 	"path/filepath"
-	"strings"
 	"time"
 
 	task "github.com/containerd/containerd/api/runtime/task/v2"
-	"golang.org/x/sys/unix"
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/timestamppb"
 
 	"github.com/agentsafe/agentsafe/shim"
+	"github.com/agentsafe/agentsafe/shim/bundle"
 	"github.com/agentsafe/agentsafe/shim/snapshot"
+	"github.com/agentsafe/agentsafe/shim/socket"
 )
 
 // deleteTime is less than containerd gives the whole call.
@@ -26,11 +26,11 @@ const deleteTime = 4 * time.Second
 func (c *command) delete(ctx context.Context, out io.Writer) error {
 	ctx, cancel := context.WithTimeout(ctx, deleteTime)
 	defer cancel()
-	bundle, err := c.bundleDir()
+	dir, err := c.bundleDir()
 	if err != nil {
 		return err
 	}
-	record, err := shim.LoadRecord(bundle)
+	record, err := shim.LoadRecord(dir)
 	if err != nil {
 		// A full disk may have cut it off; the defaults are more likely right than nothing.
 		fmt.Fprintln(os.Stderr, err)
@@ -38,22 +38,22 @@ func (c *command) delete(ctx context.Context, out io.Writer) error {
 	}
 	// Cleaning up asks no policy; a profile that was removed meanwhile must not keep it from happening.
 	record.Options.Profile = ""
-	rt, err := openRuntime(c.namespace, record.Options, func(m string) { fmt.Fprintln(os.Stderr, m) })
+	rt, err := openRuntime(c.Namespace, record.Options, func(m string) { fmt.Fprintln(os.Stderr, m) })
 	if err != nil {
 		return err
 	}
 	defer rt.Close()
 	const killed = 128 + 9
-	exit := shim.Exit{Status: killed, At: time.Now()}
-	if box, err := rt.Load(c.id); err == nil {
+	exit := bundle.Exit{Status: killed, At: time.Now()}
+	if box, err := rt.Load(c.ID); err == nil {
 		exit.PID = box.State().InitPID
 		box.Close()
 	}
 	err = errors.Join(
-		rt.Delete(ctx, c.id, true),
-		snapshot.Deactivate(filepath.Join(bundle, "rootfs")),
-		shim.ReleaseSandbox(bundle),
-		removeDeadSocket(bundle),
+		rt.Delete(ctx, c.ID, true),
+		snapshot.Deactivate(filepath.Join(dir, "rootfs")),
+		shim.ReleaseSandbox(dir),
+		socket.RemoveDead(dir),
 	)
 	if err != nil {
 		return err
@@ -73,37 +73,12 @@ func (c *command) delete(ctx context.Context, out io.Writer) error {
 
 // bundleDir is the bundle of the container to delete: containerd runs delete in it.
 func (c *command) bundleDir() (string, error) {
-	if c.bundle != "" {
-		return filepath.Abs(c.bundle)
+	if c.Bundle != "" {
+		return filepath.Abs(c.Bundle)
 	}
 	cwd, err := os.Getwd()
 	if err != nil {
 		return "", fmt.Errorf("find bundle: %w", err)
 	}
 	return cwd, nil
-}
-
-// removeDeadSocket removes the socket that the bundle's shim has left, and older ones beside it. A shim that lives serves
-// others of the group.
-func removeDeadSocket(bundle string) error {
-	data, err := os.ReadFile(filepath.Join(bundle, "address"))
-	if errors.Is(err, os.ErrNotExist) {
-		return nil
-	}
-	if err != nil {
-		return fmt.Errorf("read address: %w", err)
-	}
-	path := trimScheme(strings.TrimSpace(string(data)))
-	if !filepath.IsAbs(path) {
-		return nil
-	}
-	if !alive(path) {
-		for _, name := range []string{path, path + debugSuffix} {
-			if err := unix.Unlink(name); err != nil && !errors.Is(err, unix.ENOENT) {
-				return fmt.Errorf("remove socket: %w", err)
-			}
-		}
-	}
-	sweep(filepath.Dir(path), time.Now())
-	return nil
 }

@@ -2,18 +2,19 @@ package bootstrap
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"flag"
 	"fmt"
 	"io"
 	"os"
-	"path/filepath"
-	"runtime"
-	"strings"
 
+	bootapi "github.com/containerd/containerd/api/runtime/bootstrap/v1"
 	"golang.org/x/sys/unix"
+	"google.golang.org/protobuf/proto"
 
-	"github.com/agentsafe/agentsafe/runtime/container"
+	"github.com/agentsafe/agentsafe/shim/cmdline"
+	"github.com/agentsafe/agentsafe/shim/options"
 )
 
 // Name is the runtime's, as containerd writes it.
@@ -24,19 +25,16 @@ type Build struct{ Version, Commit string }
 
 // command is one invocation.
 type command struct {
-	build                      Build
-	namespace, id, bundle      string
-	address, ttrpc             string // containerd's sockets
-	profile, socket, options   string
-	debug, showInfo, showBuild bool
+	*cmdline.Line
+	build Build
+	ttrpc string // containerd's socket for events
 }
 
 // Main runs the program with its arguments and returns the exit status.
 func Main(args []string, b Build) int {
-	c := &command{build: b, ttrpc: os.Getenv("TTRPC_ADDRESS"), profile: profileOf(args[0])}
-	action, err := c.parse(args[1:])
+	line, err := cmdline.Parse(args[0], args[1:])
 	if err == nil {
-		err = c.run(action)
+		err = (&command{Line: line, build: b, ttrpc: os.Getenv("TTRPC_ADDRESS")}).run()
 	}
 	if errors.Is(err, flag.ErrHelp) {
 		return 0
@@ -48,69 +46,27 @@ func Main(args []string, b Build) int {
 	return 0
 }
 
-// profileOf reads a profile out of the program's name: containerd-shim-agentsafe-offline-v2, a link to the program, is
-// the runtime io.containerd.agentsafe-offline.v2 with the profile offline.
-func profileOf(program string) string {
-	name, ok := strings.CutPrefix(filepath.Base(program), "containerd-shim-agentsafe-")
-	if !ok {
-		return ""
-	}
-	profile, ok := strings.CutSuffix(name, "-v2")
-	if !ok {
-		return ""
-	}
-	return profile
-}
-
-func (c *command) parse(args []string) (action string, err error) {
-	fs := flag.NewFlagSet("containerd-shim-agentsafe-v2", flag.ContinueOnError)
-	fs.StringVar(&c.namespace, "namespace", "", "containerd's `namespace` of the container")
-	fs.StringVar(&c.id, "id", "", "`id` of the container")
-	fs.StringVar(&c.bundle, "bundle", "", "`directory` of the container, for delete (default: the working directory)")
-	fs.StringVar(&c.address, "address", "", "containerd's gRPC `socket`")
-	fs.StringVar(&c.socket, "socket", "", "`path` of the socket that is served, which is descriptor 3")
-	fs.StringVar(&c.profile, "profile", c.profile, "`name` of the profile for containers whose options name none")
-	fs.StringVar(&c.options, "options", "", "the handler's settings for a sandbox, as `JSON`")
-	fs.String("publish-binary", "", "ignored: events go to TTRPC_ADDRESS")
-	fs.BoolVar(&c.debug, "debug", false, "log more")
-	fs.BoolVar(&c.showInfo, "info", false, "read options from standard input, print the runtime's information")
-	fs.BoolVar(&c.showBuild, "version", false, "print the version")
-	fs.BoolVar(&c.showBuild, "v", false, "print the version")
-	if err := fs.Parse(args); err != nil {
-		return "", err
-	}
-	return fs.Arg(0), nil
-}
-
-func (c *command) run(action string) error {
+func (c *command) run() error {
 	switch {
-	case c.showBuild:
-		fmt.Printf("containerd-shim-agentsafe-v2:\n  Version:  %s\n  Revision: %s\n  Go version: %s\n\n", c.build.Version, c.build.Commit, runtime.Version())
+	case c.Version:
+		fmt.Println("agentsafe-shim", c.build.Version, c.build.Commit)
 		return nil
-	case c.showInfo:
+	case c.Info:
 		return c.info(os.Stdin, os.Stdout)
-	case c.namespace == "":
-		return errors.New("-namespace is missing")
-	}
-	if err := container.ValidateID(c.namespace); err != nil {
-		return fmt.Errorf("-namespace: %w", err)
-	}
-	if err := container.ValidateID(c.id); err != nil {
-		return fmt.Errorf("-id: %w", err)
+	case c.Handler:
+		return printHandler(os.Stdin, os.Stdout)
 	}
 	// Whoever is in a container must not ptrace or read the process that sets it up (CVE-2016-9962).
 	if err := unix.Prctl(unix.PR_SET_DUMPABLE, 0, 0, 0, 0); err != nil {
 		return fmt.Errorf("set undumpable: %w", err)
 	}
-	switch action {
-	case "start":
-		return c.start(os.Stdin, os.Stdout)
+	switch c.Action {
 	case "delete":
 		return c.delete(context.Background(), os.Stdout)
 	case "":
 		return c.serve()
 	}
-	return fmt.Errorf("unknown action %q", action)
+	return fmt.Errorf("unknown action %q", c.Action)
 }
 
 // maxInputBytes bounds what is read from standard input.
@@ -125,4 +81,35 @@ func readInput(from io.Reader) ([]byte, error) {
 		return nil, fmt.Errorf("standard input has more than %d bytes", maxInputBytes)
 	}
 	return data, nil
+}
+
+// printHandler prints the handler's settings in containerd's parameters as JSON, nothing if there are none.
+func printHandler(in io.Reader, out io.Writer) error {
+	input, err := readInput(in)
+	if err != nil {
+		return err
+	}
+	var p bootapi.BootstrapParams
+	if err := proto.Unmarshal(input, &p); err != nil {
+		return fmt.Errorf("decode parameters: %w", err)
+	}
+	for _, e := range p.Extensions {
+		o, err := options.Parse(e.GetValue())
+		if errors.Is(err, options.ErrUnknownType) {
+			continue // an extension for somebody else
+		}
+		if err != nil {
+			return err
+		}
+		if o == (options.Options{}) {
+			continue
+		}
+		data, err := json.Marshal(o)
+		if err != nil {
+			return fmt.Errorf("encode options: %w", err)
+		}
+		_, err = out.Write(data)
+		return err
+	}
+	return nil
 }

@@ -11,11 +11,9 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
-)
 
-// debugSuffix makes the name of the socket for profiles out of the shim's. It exists with -debug alone, 0600 in a
-// directory of 0700 like the other.
-const debugSuffix = ".debug"
+	"github.com/agentsafe/agentsafe/shim/socket"
+)
 
 // maxProfileSeconds bounds how long one caller can have the processor profiled.
 const maxProfileSeconds = 60
@@ -24,16 +22,16 @@ const maxProfileSeconds = 60
 // "block", "mutex" or "profile SECONDS"), the profile as `go tool pprof` reads it out. The returned function ends it and
 // removes the socket. It is no net/http/pprof, since a web server in each shim would cost every host memory.
 func (c *command) serveProfiles(logs *logger) (stop func(), err error) {
-	path := c.socket + debugSuffix
-	socket, err := newSocket()
+	path := c.Socket + socket.DebugSuffix
+	f, err := socket.New()
 	if err != nil {
 		return nil, err
 	}
-	defer socket.Close()
-	if err := listen(socket, path); err != nil {
+	defer f.Close()
+	if err := socket.Listen(f, path); err != nil {
 		return nil, fmt.Errorf("listen for profiles at %s: %w", path, err)
 	}
-	l, err := net.FileListener(socket)
+	l, err := net.FileListener(f)
 	if err != nil {
 		return nil, fmt.Errorf("listen for profiles: %w", err)
 	}
@@ -45,7 +43,7 @@ func (c *command) serveProfiles(logs *logger) (stop func(), err error) {
 			}
 			// One after the other: the processor is profiled once at a time.
 			if err := answerProfile(conn); err != nil {
-				logs.Debug(c.id, "profile: "+err.Error())
+				logs.Debug(c.ID, "profile: "+err.Error())
 			}
 			conn.Close()
 		}

@@ -6,20 +6,19 @@ import (
 	"sync"
 
 	"github.com/agentsafe/agentsafe/runtime/container"
+	"github.com/agentsafe/agentsafe/shim/bundle"
 	"github.com/agentsafe/agentsafe/shim/options"
 )
 
 const (
-	// defaultRoot holds the states of all containers of shims; each namespace of containerd has a directory.
-	defaultRoot = "/run/agentsafe-shim-state"
-	cacheDir    = "/var/lib/agentsafe/cache"
-	helperName  = "agentsafe-seccomp"
+	cacheDir   = "/var/lib/agentsafe/cache"
+	helperName = "agentsafe-seccomp"
 )
 
 func openRuntime(namespace string, o options.Options, warn func(string)) (*container.Runtime, error) {
 	root := o.Root
 	if root == "" {
-		root = defaultRoot
+		root = bundle.DefaultRoot
 	}
 	profile, enforcement, err := container.LoadHandler(o.Profile)
 	if err != nil {

@@ -31,7 +31,7 @@ func (c *command) serve() error {
 	// Memory that is given back early costs a shim little and a host with many of them much.
 	const gcPercent = 40
 	debug.SetGCPercent(gcPercent)
-	logs, err := openLog(c.debug)
+	logs, err := openLog(c.Debug)
 	if err != nil {
 		return err
 	}
@@ -41,8 +41,8 @@ func (c *command) serve() error {
 	}
 	called := &firstCall{Listener: listener, seen: make(chan struct{})}
 	var handler options.Options
-	if c.options != "" {
-		if err := json.Unmarshal([]byte(c.options), &handler); err != nil {
+	if c.Options != "" {
+		if err := json.Unmarshal([]byte(c.Options), &handler); err != nil {
 			return fmt.Errorf("-options: %w", err)
 		}
 	}
@@ -50,17 +50,17 @@ func (c *command) serve() error {
 	if err != nil {
 		return fmt.Errorf("create server: %w", err)
 	}
-	events := shim.NewPublisher(c.ttrpc, c.namespace, func(m string) { logs.Warn("", m) })
+	events := shim.NewPublisher(c.ttrpc, c.Namespace, func(m string) { logs.Warn("", m) })
 	done := make(chan struct{})
-	boxes := &runtimes{namespace: c.namespace, warn: func(m string) { logs.Debug(c.id, m) }}
+	boxes := &runtimes{namespace: c.Namespace, warn: func(m string) { logs.Debug(c.ID, m) }}
 	service := shim.New(shim.Config{
 		Version:   c.build.Version,
-		Namespace: c.namespace, Publisher: events, Open: boxes.get, Profile: c.profile, Options: handler, Log: logs,
+		Namespace: c.Namespace, Publisher: events, Open: boxes.get, Profile: c.Profile, Options: handler, Log: logs,
 		Shutdown: func() { close(done) },
 	})
 	service.Register(server)
 	c.handleSignals(logs)
-	if c.debug && c.socket != "" {
+	if c.Debug && c.Socket != "" {
 		stop, err := c.serveProfiles(logs)
 		if err != nil {
 			return err
@@ -81,7 +81,7 @@ func (c *command) serve() error {
 		case <-seen:
 			seen, idle = nil, nil
 		case <-idle:
-			logs.Warn(c.id, "nobody has called: the start of the shim was broken off")
+			logs.Warn(c.ID, "nobody has called: the start of the shim was broken off")
 			return c.end(server, events)
 		}
 	}
@@ -140,8 +140,8 @@ func inherited() (net.Listener, error) {
 // end sends what is left to send and removes the socket, so that the group's next container gets a new shim.
 func (c *command) end(server *ttrpc.Server, events *shim.Publisher) error {
 	var first error
-	if c.socket != "" {
-		if err := unix.Unlink(c.socket); err != nil && !errors.Is(err, unix.ENOENT) {
+	if c.Socket != "" {
+		if err := unix.Unlink(c.Socket); err != nil && !errors.Is(err, unix.ENOENT) {
 			first = fmt.Errorf("remove socket: %w", err)
 		}
 	}
@@ -165,12 +165,12 @@ func (c *command) handleSignals(logs *logger) {
 		signals := make(chan os.Signal, 1)
 		signal.Notify(signals, unix.SIGHUP, unix.SIGPIPE, unix.SIGINT, unix.SIGTERM, unix.SIGUSR1)
 		for s := range signals {
-			if s != unix.SIGUSR1 || !c.debug {
+			if s != unix.SIGUSR1 || !c.Debug {
 				continue
 			}
 			const most = 1 << 20
 			buf := make([]byte, most)
-			logs.Debug(c.id, "goroutines:\n"+string(buf[:runtime.Stack(buf, true)]))
+			logs.Debug(c.ID, "goroutines:\n"+string(buf[:runtime.Stack(buf, true)]))
 		}
 	}()
 }

@@ -1,4 +1,4 @@
-package bootstrap
+package launch
 
 import (
 	"bytes"
