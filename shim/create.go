@@ -102,7 +102,7 @@ func (t *Task) mountRootfs(mounts []*types.Mount) error {
 	for i, m := range mounts {
 		list[i] = snapshot.Mount{Type: m.Type, Source: m.Source, Target: m.Target, Options: m.Options}
 	}
-	if err := snapshot.Activate(list, rootfs); err != nil {
+	if err := snapshot.Activate(list, rootfs, container.NewUserNamespace); err != nil {
 		return err
 	}
 	t.rootfs = rootfs

@@ -204,7 +204,7 @@ func (b *sandbox) makeFiles() error {
 		return nil
 	}
 	const shm = "mode=1777,size=67108864"
-	return snapshot.Activate([]snapshot.Mount{{Type: "tmpfs", Source: "shm", Options: []string{"nosuid", "noexec", "nodev", shm}}}, filepath.Join(dir, "shm"))
+	return snapshot.Activate([]snapshot.Mount{{Type: "tmpfs", Source: "shm", Options: []string{"nosuid", "noexec", "nodev", shm}}}, filepath.Join(dir, "shm"), nil)
 }
 
 // release unmounts what makeFiles has mounted; the bundle itself is containerd's.

@@ -40,7 +40,7 @@ func TestCritest(t *testing.T) {
 	if n := len(runc.with("passed")); n < 90 {
 		t.Fatalf("only %d cases pass with runc: the machine, not the runtime, is what fails", n)
 	}
-	none := critest(t, handler+"-none")
+	none := critest(t, noneByName)
 	for _, name := range runc.with("passed") {
 		if none[name] != "passed" {
 			t.Errorf("%s passes with runc, and with our shim and the profile none it is %q", name, none[name])

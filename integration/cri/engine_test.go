@@ -55,8 +55,13 @@ func startCRI(b *harness.Box) (*criEngine, error) {
 	if err != nil {
 		return e, err
 	}
+	links := filepath.Join(e.dir, "bin")
+	err = errors.Join(os.MkdirAll(links, 0o755), os.Symlink(shimPath(), filepath.Join(links, "containerd-shim-agentsafe-none-v2")))
+	if err != nil {
+		return e, err
+	}
 	e.args = []string{filepath.Join(programs, "containerd"), "--config", config}
-	e.env = []string{"PATH=" + strings.Join([]string{filepath.Dir(shimPath()), programs, os.Getenv("PATH")}, ":")}
+	e.env = []string{"PATH=" + strings.Join([]string{filepath.Dir(shimPath()), links, programs, os.Getenv("PATH")}, ":")}
 	return e, e.startContainerd()
 }
 
@@ -111,6 +116,10 @@ func (e *criEngine) configure() (string, error) {
 	return config, nil
 }
 
+// noneByName is the handler of the profile none whose shim's name says so. It has no options: for a container of a pod in a
+// user namespace containerd 2.4 refuses options of any type but runc's, and does not ask the shim.
+const noneByName = "agentsafe-none-by-name"
+
 // containerdConfig is everything but our handlers, which docs/CONTAINERD.md tells people to add.
 func containerdConfig(dir string) string {
 	lines := []string{
@@ -129,6 +138,7 @@ func containerdConfig(dir string) string {
 		"[plugins.'io.containerd.cri.v1.runtime'.containerd.runtimes." + sandboxHandler + "-none]",
 		"  runtime_type = 'io.containerd.agentsafe.v2'", "  sandboxer = 'shim'",
 		"  [plugins.'io.containerd.cri.v1.runtime'.containerd.runtimes." + sandboxHandler + "-none.options]", "    profile = 'none'",
+		"[plugins.'io.containerd.cri.v1.runtime'.containerd.runtimes." + noneByName + "]", "  runtime_type = 'io.containerd.agentsafe-none.v2'",
 		"",
 	}
 	return strings.Join(lines, "\n")

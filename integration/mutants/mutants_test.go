@@ -32,7 +32,7 @@ func mutants() []mutant {
 		},
 		{
 			"the child that joins is born into the pid namespace last", "runtime/initproc/steps.go",
-			`{"pid namespace", planFork},`, ``, "TestAttack_CVE_2016_9962_ExecRoot",
+			`{"pid namespace", func(p *Program, s *execState) { planFork(p, s.SyncFD) }},`, ``, "TestAttack_CVE_2016_9962_ExecRoot",
 		},
 		{
 			"mount points of proc and sysfs are no symlinks", "runtime/initproc/steps_mount.go",

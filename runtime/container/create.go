@@ -331,6 +331,11 @@ func (cr *creation) spawn(context.Context) error {
 		cr.reap()
 		cr.c.removeHostMounts() //nolint:errcheck // the first error is the one to report
 	})
+	if cr.ns.unshare != 0 {
+		if err := kid.WaitFork(); err != nil {
+			return fmt.Errorf("init: %w", err)
+		}
+	}
 	return nil
 }
 

@@ -50,7 +50,7 @@ func (cr *creation) mountNamespaceOfIDs(m *rootfs.Mount) (*os.File, error) {
 		if !cr.ns.own[specs.UserNamespace] {
 			return nil, errors.New("there are no mappings, neither of the mount nor of a user namespace of the container's")
 		}
-		return newUserNamespace(cr.ns.uid, cr.ns.gid)
+		return NewUserNamespace(cr.ns.uid, cr.ns.gid)
 	}
 	uid, err := idMap("uidMappings", uids)
 	if err != nil {
@@ -60,12 +60,12 @@ func (cr *creation) mountNamespaceOfIDs(m *rootfs.Mount) (*os.File, error) {
 	if err != nil {
 		return nil, err
 	}
-	return newUserNamespace(uid, gid)
+	return NewUserNamespace(uid, gid)
 }
 
-// newUserNamespace makes a user namespace with these mappings, which lives as long as the result is open. Its only
-// process stops before it executes anything, and is ended.
-func newUserNamespace(uid, gid []syscall.SysProcIDMap) (*os.File, error) {
+// NewUserNamespace makes a user namespace with these mappings, which lives as long as the result is open. Its only
+// process stops before it executes anything, and is ended. The caller closes it.
+func NewUserNamespace(uid, gid []syscall.SysProcIDMap) (*os.File, error) {
 	// The tracer is a thread.
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()

@@ -76,6 +76,7 @@ func validateNamespaces(s *specs.Spec) error {
 // namespaces is what a spec asks of namespaces, opened.
 type namespaces struct {
 	clone    uintptr // flags for clone
+	unshare  uintptr // flags for unshare: what has to belong to the user namespace that is joined
 	own      map[specs.LinuxNamespaceType]bool
 	joined   map[specs.LinuxNamespaceType]*os.File
 	pid      *os.File // a pid namespace to enter before the clone
@@ -103,6 +104,9 @@ func openNamespaces(s *specs.Spec, ids *IDs) (*namespaces, error) {
 			n.close()
 			return nil, err
 		}
+	}
+	if n.joined[specs.UserNamespace] != nil && n.clone != 0 {
+		n.clone, n.unshare, n.pid = 0, n.clone, nil // the child joins the pid namespace, too
 	}
 	if n.own[specs.UserNamespace] {
 		var err error
@@ -171,7 +175,7 @@ func openNamespace(path string, flag int) (*os.File, error) {
 func (n *namespaces) joins(d *initproc.Donation) []initproc.Join {
 	var out []initproc.Join
 	for _, k := range namespaceKinds {
-		if f := n.joined[k.kind]; f != nil && k.kind != specs.PIDNamespace {
+		if f := n.joined[k.kind]; f != nil && (k.kind != specs.PIDNamespace || n.unshare != 0) {
 			out = append(out, initproc.Join{FD: d.Add(f), Flag: k.flag})
 		}
 	}

@@ -38,8 +38,8 @@ func (cr *creation) planInit() (*initproc.Create, *initproc.Donation, error) {
 	in := &initproc.Create{
 		Process: process, ListenFD: initproc.None, RootFD: don.Add(cr.root.Tree), RootPath: cr.root.Path,
 		NewCgroupNS: cr.ns.cgroupNS, NewTimeNS: cr.ns.timeNS, TimeOffsets: cr.ns.offsets,
-		SetRootIDs: cr.ns.joined[specs.UserNamespace] != nil,
-		Hostname:   cr.spec.Hostname, Domainname: cr.spec.Domainname,
+		SetRootIDs: cr.ns.joined[specs.UserNamespace] != nil, Unshare: int(cr.ns.unshare), //nolint:gosec // flags
+		Hostname: cr.spec.Hostname, Domainname: cr.spec.Domainname,
 		MaskedPaths: cr.spec.Linux.MaskedPaths, ReadonlyPaths: cr.spec.Linux.ReadonlyPaths,
 		ReadonlyRoot: cr.spec.Root.Readonly, NoPivot: cr.o.NoPivot, NullFD: initproc.None,
 		HookPoint: hasEarlyHooks(cr.spec.Hooks), HostMounts: cr.c.state.HostMounts,

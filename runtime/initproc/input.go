@@ -119,7 +119,11 @@ type Create struct {
 	RootPath string
 	Join     []Join
 	// SetRootIDs makes the child uid and gid 0 of a user namespace that it has joined.
-	SetRootIDs     bool
+	SetRootIDs bool
+	// Unshare are the namespaces that the child makes itself, once it has joined others: those of a container in a user
+	// namespace that exists already, to which they have to belong. It then goes on in a child of its own, for which the host
+	// waits (WaitFork).
+	Unshare        int
 	NewCgroupNS    bool
 	TimeOffsets    string // for timens_offsets; with NewTimeNS
 	NewTimeNS      bool

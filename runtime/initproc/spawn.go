@@ -190,8 +190,9 @@ func (c *Child) WaitExec() error {
 	return err
 }
 
-// WaitFork waits until an exec has entered the container's pid namespace, which it does by a child that takes its place
-// here: PID, PidFD and Process change. It is called after Go. The error is a *Failure if either has reported one.
+// WaitFork waits until the child has entered a pid namespace, which it does by a child of its own that takes its place
+// here: PID and PidFD change. An exec does so after Go, a create with Unshare at once. The error is a *Failure if
+// either has reported one.
 func (c *Child) WaitFork() error {
 	pid, err := c.next()
 	var early *Failure

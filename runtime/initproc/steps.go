@@ -17,6 +17,7 @@ func createSteps() []step[*createState] {
 	return []step[*createState]{
 		{"hide from ptrace", func(p *Program, _ *createState) { planHide(p) }},
 		{"join namespaces", func(p *Program, s *createState) { planJoin(p, s.Join, s.SetRootIDs) }},
+		{"make namespaces", planUnshare},
 		{"time namespace", planTimeNamespace},
 		{"session", func(p *Program, s *createState) { planSession(p, s.Keyring) }},
 		{"host name", planHostname},
@@ -51,7 +52,7 @@ func execSteps() []step[*execState] {
 		{"wait for the host", func(p *Program, s *execState) { planRead(p, s.SyncFD) }},
 		{"join namespaces", func(p *Program, s *execState) { planJoin(p, s.Join, s.SetRootIDs) }},
 		// Last of the namespaces: what is born into the container's pid namespace has nothing of the host left.
-		{"pid namespace", planFork},
+		{"pid namespace", func(p *Program, s *execState) { planFork(p, s.SyncFD) }},
 		{"root", planExecRoot},
 		// Before Landlock and the working directory, which are of what the process will see.
 		{"views", planViews},
@@ -116,17 +117,27 @@ func planJoin(p *Program, join []Join, rootIDs bool) {
 	}
 }
 
+// planUnshare makes the namespaces that have to belong to a user namespace that was joined: clone(2) makes them before
+// there is a chance to join one. It always goes on in a child, as an exec does: the host has to know when they are there.
+func planUnshare(p *Program, s *createState) {
+	if s.Unshare == 0 {
+		return
+	}
+	p.call("make namespaces in the joined user namespace", unix.SYS_UNSHARE, imm(s.Unshare))
+	planFork(p, s.SyncFD)
+}
+
 // planFork goes on in a child, which is born into the pid namespace that was joined, and whose parent is the creating
 // process. The processes of the container see only that child. If this one were born there it would show them the host
 // through /proc/PID/root until it has joined the other namespaces, and against a holder of CAP_SYS_PTRACE it is no help
 // to be undumpable (TestAttack_CVE_2016_9962_ExecRoot).
-func planFork(p *Program, s *execState) {
+func planFork(p *Program, syncFD int) {
 	record, child := p.scratch(reportBytes), &Label{}
 	p.call("fork into pid namespace", unix.SYS_CLONE, imm(unix.CLONE_PARENT|int(unix.SIGCHLD))).
 		into(Cell(record.value)) //nolint:gosec // offsets in the writable data are small
 	p.check("parent or child?", record, 1<<32-1, 0, unix.EPROTO).then(child).orElse(nil)
 	// The parent's pid namespace is the creating process's, so the number means the same there.
-	p.call("report the child", unix.SYS_WRITE, imm(s.SyncFD), record, imm(reportBytes)).expect(reportBytes)
+	p.call("report the child", unix.SYS_WRITE, imm(syncFD), record, imm(reportBytes)).expect(reportBytes)
 	p.call("leave the rest to the child", unix.SYS_EXIT_GROUP, imm(0))
 	p.place(child)
 }

@@ -4,8 +4,9 @@
 // ([PlanMount]) is pure.
 //
 // It refuses what needs a helper program or a loop device (containerd's mount manager does these itself unless a shim
-// claims them, which ours does not), id-mapped layers, and targets outside of the rootfs.
+// claims them, which ours does not), and targets outside of the rootfs. Layers of a pod in a user namespace (options uidmap
+// and gidmap) are mounted with mapped owners.
 //
-// Minimum kernel: 5.15. Rejected: containerd's core/mount, which costs 0.4 ms of start-up in packages that are needed
+// Minimum kernel: 5.15; 5.19 for mapped owners. Rejected: containerd's core/mount, which costs 0.4 ms of start-up in packages that are needed
 // for nothing else, and forks to change a directory.
 package snapshot

@@ -8,8 +8,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Activate mounts a snapshot on the directory rootfs, in order. If one mount fails nothing stays mounted.
-func Activate(mounts []Mount, rootfs string) error {
+// Activate mounts a snapshot on the directory rootfs, in order. If one mount fails nothing stays mounted. newNS is called
+// for mounts whose owners are mapped.
+func Activate(mounts []Mount, rootfs string, newNS NewUserNamespace) error {
 	plans := make([]Plan, len(mounts))
 	for i, m := range mounts {
 		var err error
@@ -18,14 +19,17 @@ func Activate(mounts []Mount, rootfs string) error {
 		}
 	}
 	for i := range plans {
-		if err := plans[i].apply(); err != nil {
+		if err := plans[i].apply(newNS); err != nil {
 			return errors.Join(fmt.Errorf("rootfs mount %d (%s of %q): %w", i, plans[i].Type, plans[i].Source, err), Deactivate(rootfs))
 		}
 	}
 	return nil
 }
 
-func (p *Plan) apply() error {
+func (p *Plan) apply(newNS NewUserNamespace) error {
+	if p.UIDMap != "" {
+		return p.mapped(newNS)
+	}
 	if p.Dir != "" {
 		return p.applyIn()
 	}

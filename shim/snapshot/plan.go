@@ -24,6 +24,9 @@ type Plan struct {
 	Propagation uintptr
 	// Dir is the directory that relative paths in Data start from; "" if there are none.
 	Dir string
+	// UIDMap and GIDMap are the mappings of owners, "" if these stay as they are; of an overlay Lower is then what Data
+	// leaves out, its lower directories.
+	UIDMap, GIDMap, Lower string
 }
 
 type flag struct {
@@ -74,9 +77,13 @@ func PlanMount(m Mount, rootfs string) (Plan, error) {
 	var data []string
 	known, spread := flags(), propagations()
 	for _, o := range m.Options {
-		name, _, _ := strings.Cut(o, "=")
+		name, value, _ := strings.Cut(o, "=")
 		switch {
-		case name == "loop", name == "uidmap", name == "gidmap":
+		case name == "uidmap":
+			p.UIDMap = value
+		case name == "gidmap":
+			p.GIDMap = value
+		case name == "loop":
 			return p, fmt.Errorf("mount option %q of the snapshot is not supported: %w", o, unix.ENOSYS)
 		case strings.HasPrefix(o, "X-containerd."), strings.HasPrefix(o, "x-containerd."):
 			// A note of the engine to itself.
@@ -93,6 +100,10 @@ func PlanMount(m Mount, rootfs string) (Plan, error) {
 				p.Flags |= f.bits
 			}
 		}
+	}
+	var err error
+	if data, err = p.planIDMap(data); err != nil {
+		return p, err
 	}
 	p.Data = strings.Join(data, ",")
 	if len(p.Data) > maxDataBytes && m.Type == "overlay" {
@@ -126,4 +137,28 @@ func (p *Plan) shorten(data []string) {
 	data = slices.Clone(data)
 	data[i] = "lowerdir=" + strings.Join(lowers, ":")
 	p.Data, p.Dir = strings.Join(data, ","), dir
+}
+
+// planIDMap checks the mappings, and takes the lower directories, which will be mapped, out of an overlay's options.
+func (p *Plan) planIDMap(data []string) ([]string, error) {
+	if p.UIDMap == "" && p.GIDMap == "" {
+		return data, nil
+	}
+	for name, value := range map[string]string{"uidmap": p.UIDMap, "gidmap": p.GIDMap} {
+		if value == "" {
+			return nil, fmt.Errorf("mount option %s is missing: owners are mapped with both or not at all: %w", name, unix.EINVAL)
+		}
+		if _, err := parseIDMap(value); err != nil {
+			return nil, fmt.Errorf("mount option %s: %w", name, err)
+		}
+	}
+	if p.Type != "overlay" {
+		return data, nil
+	}
+	i := slices.IndexFunc(data, func(o string) bool { return strings.HasPrefix(o, "lowerdir=") })
+	if i < 0 {
+		return nil, fmt.Errorf("an overlay with mapped owners has no lowerdir: %w", unix.EINVAL)
+	}
+	p.Lower = strings.TrimPrefix(data[i], "lowerdir=")
+	return slices.Delete(slices.Clone(data), i, i+1), nil
 }

@@ -30,7 +30,19 @@ func TestPlanMount(t *testing.T) {
 		{name: "transform", in: Mount{Type: "format/overlay"}, err: "mount manager"},
 		{name: "fuse", in: Mount{Type: "fuse3.x"}, err: "mount manager"},
 		{name: "loop", in: Mount{Type: "erofs", Options: []string{"loop"}}, err: "not supported"},
-		{name: "idmap", in: Mount{Type: "overlay", Options: []string{"uidmap=0:1:2"}}, err: "not supported"},
+		{
+			name: "mapped overlay",
+			in:   Mount{Type: "overlay", Source: "overlay", Options: []string{"workdir=/w", "upperdir=/u", "lowerdir=/a:/b", "uidmap=0:1:2", "gidmap=0:1:2,2:9:1"}},
+			want: Plan{Source: "overlay", Target: "/r", Type: "overlay", Data: "workdir=/w,upperdir=/u", Lower: "/a:/b", UIDMap: "0:1:2", GIDMap: "0:1:2,2:9:1"},
+		},
+		{
+			name: "mapped bind", in: Mount{Type: "bind", Source: "/s", Options: []string{"rbind", "uidmap=0:1:2", "gidmap=0:1:2"}},
+			want: Plan{Source: "/s", Target: "/r", Type: "bind", Flags: unix.MS_BIND | unix.MS_REC, UIDMap: "0:1:2", GIDMap: "0:1:2"},
+		},
+		{name: "half a mapping", in: Mount{Type: "overlay", Options: []string{"lowerdir=/a", "uidmap=0:1:2"}}, err: "gidmap is missing"},
+		{name: "no mapping", in: Mount{Type: "bind", Options: []string{"uidmap=0:1", "gidmap=0:1:2"}}, err: "CONTAINER:HOST:SIZE"},
+		{name: "mapping beyond 32 bits", in: Mount{Type: "bind", Options: []string{"uidmap=0:1:4294967296", "gidmap=0:1:2"}}, err: "CONTAINER:HOST:SIZE"},
+		{name: "mapped without lower", in: Mount{Type: "overlay", Options: []string{"uidmap=0:1:2", "gidmap=0:1:2"}}, err: "no lowerdir"},
 		{name: "too long", in: Mount{Type: "ext4", Options: []string{strings.Repeat("x", 5000)}}, err: "5000 bytes"},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
