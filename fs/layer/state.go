@@ -33,10 +33,12 @@ type State struct {
 	InitStart    uint64        `json:"initStart,omitempty"`
 	Workspaces   []Workspace   `json:"workspaces"`
 	Transactions []Transaction `json:"transactions,omitempty"`
-	Checkpoints  []Checkpoint  `json:"checkpoints,omitempty"`
-	Checks       []Check       `json:"checks,omitempty"`
-	Folder       *Folder       `json:"folder,omitempty"`
-	Pending      *Pending      `json:"pending,omitempty"`
+	// ArchivedTo is the last transaction that history.json counts for; 0 if there is none.
+	ArchivedTo  int          `json:"archivedTo,omitempty"`
+	Checkpoints []Checkpoint `json:"checkpoints,omitempty"`
+	Checks      []Check      `json:"checks,omitempty"`
+	Folder      *Folder      `json:"folder,omitempty"`
+	Pending     *Pending     `json:"pending,omitempty"`
 	// Promoted remembers what promotions wrote, so that the host's file is not taken for somebody else's change.
 	Promoted map[string]Stamp `json:"promoted,omitempty"`
 }

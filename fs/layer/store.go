@@ -38,6 +38,8 @@ type Layers struct {
 	views map[string]*os.File
 	disks map[string]*os.File
 	stuck error
+	// older are the transactions of history.json as it has them, by number; nil if it was not read.
+	older map[int]Transaction
 }
 
 // Create makes the directory of a container's layers below store (a path, which is made if it is missing), open and
@@ -102,6 +104,20 @@ func checkID(id string) error {
 // Open opens and locks the layers of a container, and completes what a crash interrupted; if that is not possible, Stuck
 // says why. The error is ErrNotExist if there are none.
 func Open(store, id string) (*Layers, error) {
+	l, err := OpenRecent(store, id)
+	if err != nil {
+		return nil, err
+	}
+	if err := l.loadHistory(); err != nil {
+		l.Close()
+		return nil, fmt.Errorf("layers of container %q: %w", id, err)
+	}
+	return l, nil
+}
+
+// OpenRecent is Open for those who begin and end transactions: of those that were decided on long ago, Transactions has
+// none, and their number costs nothing.
+func OpenRecent(store, id string) (*Layers, error) {
 	if err := checkID(id); err != nil {
 		return nil, err
 	}
@@ -117,7 +133,11 @@ func Open(store, id string) (*Layers, error) {
 		return nil, fmt.Errorf("layers of container %q: %w", id, err)
 	}
 	if p := l.Pending; p != nil {
-		if err := l.recover(); err != nil {
+		err := l.loadHistory()
+		if err == nil {
+			err = l.recover()
+		}
+		if err != nil {
 			l.stuck = fmt.Errorf("the layers of container %q can't be changed until an interrupted %s is completed: %w", id, p.Op, err)
 		}
 	}
@@ -174,7 +194,11 @@ func (l *Layers) Close() {
 	l.dir.Close()
 }
 
-func (l *Layers) save() error { return writeFile(l.dir, stateFile, l.State) }
+func (l *Layers) save() error {
+	s := *l.State
+	s.Transactions = l.recent()
+	return writeFile(l.dir, stateFile, &s)
+}
 
 // makeDir makes a directory of a workspace, or with nil of the container; it may exist.
 func (l *Layers) makeDir(w *Workspace, name string) error {
@@ -285,7 +309,9 @@ func List(store string) ([]Info, error) {
 		if l.dir, err = os.Open(l.path); err != nil {
 			continue // removed meanwhile
 		}
-		l.State, err = readState(l.dir)
+		if l.State, err = readState(l.dir); err == nil {
+			err = l.loadHistory()
+		}
 		l.Close()
 		if err != nil {
 			continue // being made

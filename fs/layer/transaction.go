@@ -21,18 +21,20 @@ const (
 
 // Begin makes the layer of a new transaction and saves the state. Mount gives its views; Process notes who runs in them.
 func (l *Layers) Begin(command []string, rule string) (*Transaction, error) {
+	if l.stuck != nil {
+		return nil, l.stuck
+	}
+	if err := l.archive(); err != nil {
+		return nil, err
+	}
 	n := 1
 	if k := len(l.Transactions); k > 0 {
 		n = l.Transactions[k-1].N + 1
 	}
 	tx := Transaction{N: n, Command: command, Started: time.Now().UTC(), Status: StatusOpen, Commit: rule}
-	if l.stuck != nil {
-		return nil, l.stuck
-	}
 	if err := l.makeTx(&tx); err != nil {
 		return nil, errors.Join(err, l.removeDirs(txDir(n)))
 	}
-	l.forget()
 	l.Transactions = append(l.Transactions, tx)
 	if err := l.save(); err != nil {
 		return nil, err

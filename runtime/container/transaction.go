@@ -100,7 +100,7 @@ func (c *Container) beginTransaction(process *specs.Process, o *ExecOptions, pid
 func (c *Container) openSettled() (*layer.Layers, error) {
 	const tries, pause = 100, 2 * time.Millisecond
 	for i := 0; ; i++ {
-		l, err := layer.Open(c.state.Layers, c.id)
+		l, err := layer.OpenRecent(c.state.Layers, c.id)
 		if err != nil || c.state.SupervisorPID == 0 || i == tries || !l.Unsettled() {
 			return l, err
 		}
@@ -263,7 +263,7 @@ func (c *Container) FinishExec(pid int, status *int) (*layer.Transaction, error)
 	}
 	c.finishing.Lock()
 	defer c.finishing.Unlock()
-	l, err := layer.Open(c.state.Layers, c.id)
+	l, err := layer.OpenRecent(c.state.Layers, c.id)
 	if errors.Is(err, layer.ErrNotExist) {
 		return nil, nil //nolint:nilnil // likewise
 	}

@@ -133,7 +133,7 @@ func (c *Container) endLayers() {
 	if c.state.Layers == "" {
 		return
 	}
-	l, err := layer.Open(c.state.Layers, c.id)
+	l, err := layer.OpenRecent(c.state.Layers, c.id)
 	if errors.Is(err, layer.ErrNotExist) {
 		return
 	}
