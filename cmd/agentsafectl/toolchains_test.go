@@ -82,6 +82,29 @@ func toolchains() map[string]toolchain {
 			files: map[string]string{"A.java": "public class A { public static void main(String[] a) throws Exception { Thread t = new Thread(() -> System.out.println(\"hello\")); t.start(); t.join(); } }\n"},
 			job:   "javac -J-Xmx256m A.java && java -Xmx128m A",
 		},
+		// Debian's own repository of a few plugins stands for the central one.
+		"maven": {
+			long: true, tools: []string{"mvn", "java"}, profile: "offline", outside: "lint", want: "Tests run: 1, Failures: 0, Errors: 0, Skipped: 0\n42\n", refused: network,
+			files: map[string]string{
+				"pom.xml": `<project xmlns="http://maven.apache.org/POM/4.0.0"><modelVersion>4.0.0</modelVersion>
+<groupId>shop</groupId><artifactId>shop</artifactId><version>1</version>
+<properties><maven.compiler.source>11</maven.compiler.source><maven.compiler.target>11</maven.compiler.target>
+<project.build.sourceEncoding>UTF-8</project.build.sourceEncoding></properties>
+<dependencies><dependency><groupId>junit</groupId><artifactId>junit</artifactId><version>4.x</version><scope>test</scope></dependency></dependencies>
+</project>
+`,
+				"settings.xml":           "<settings><mirrors><mirror><id>debian</id><mirrorOf>*</mirrorOf><url>file:///usr/share/maven-repo</url></mirror></mirrors></settings>\n",
+				"src/main/java/Two.java": "public class Two { static int two() { return 2; } public static void main(String[] a) { System.out.println(two() * 21); } }\n",
+				"src/test/java/TwoTest.java": `import java.net.*;
+public class TwoTest { @org.junit.Test public void two() throws Exception {
+	try (ServerSocket s = new ServerSocket(0, 1, InetAddress.getLoopbackAddress()); Socket c = new Socket(s.getInetAddress(), s.getLocalPort())) {
+		org.junit.Assert.assertEquals(2, Two.two());
+	}
+} }
+`,
+			},
+			job: "mvn -B -s settings.xml -Dmaven.repo.local=/tmp/m2 package >log 2>&1 || { tail log; exit 1; }; grep -o '^.*Tests run: 1, [^T]*: 0$' log | sed 's/.*Tests/Tests/' | tail -1; java -cp target/shop-1.jar Two",
+		},
 		"git": {
 			tools: []string{"git"}, profile: "offline", want: "1 file changed, 1 insertion(+)\n", refused: network,
 			files: map[string]string{"a": "x\n"},
