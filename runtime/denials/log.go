@@ -1,8 +1,12 @@
 package denials
 
 import (
+	"bufio"
+	"bytes"
 	"encoding/json"
+	"errors"
 	"fmt"
+	"io"
 	"os"
 	"strings"
 	"sync"
@@ -141,4 +145,27 @@ func ParseLine(line []byte) (Denial, error) {
 		return d, fmt.Errorf("parse denial: %w", err)
 	}
 	return d, nil
+}
+
+// Distinct counts what a log says was refused to the task: each thing once, however often it was tried, and without what
+// was cut from its policy when it was created. A last line that is not complete does not count.
+func Distinct(log io.Reader) (int, error) {
+	seen := map[Denial]bool{}
+	r := bufio.NewReader(log)
+	for {
+		line, err := r.ReadBytes('\n')
+		if errors.Is(err, io.EOF) {
+			return len(seen), nil
+		}
+		if err != nil {
+			return 0, fmt.Errorf("read denials: %w", err)
+		}
+		d, err := ParseLine(bytes.TrimSpace(line))
+		if err != nil {
+			return 0, err
+		}
+		if d.Kind != Policy && d.Kind != Note {
+			seen[Denial{Kind: d.Kind, What: d.What, Rule: d.Rule, Program: d.Program}] = true
+		}
+	}
 }

@@ -12,7 +12,7 @@ func Command(root *string) *cobra.Command {
 	var asJSON bool
 	c := &cobra.Command{
 		Use:   "ps",
-		Short: "List this host's containers under agentsafe: engine, profile, network, status",
+		Short: "List this host's containers under agentsafe: engine, profile, network, limits, denials, status",
 		Args:  cobra.NoArgs,
 		RunE: func(c *cobra.Command, _ []string) error {
 			entries, err := Find([]string{*root})

@@ -9,12 +9,14 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"text/tabwriter"
 	"time"
 
 	"github.com/agentsafe/agentsafe/profiles"
 	"github.com/agentsafe/agentsafe/runtime/container"
+	"github.com/agentsafe/agentsafe/runtime/denials"
 )
 
 // place is where an engine has the runtime keep its states.
@@ -44,11 +46,13 @@ type Entry struct {
 	Enforcement string `json:"enforcement,omitempty"`
 	PolicyHash  string `json:"policyHash"`
 	// Limits are the profile's, nil if it has none.
-	Limits     *profiles.Limits `json:"limits,omitempty"`
-	Network    string           `json:"network"`
-	Supervised bool             `json:"supervised"`
-	Bundle     string           `json:"bundle"`
-	Created    time.Time        `json:"created"`
+	Limits  *profiles.Limits `json:"limits,omitempty"`
+	Network string           `json:"network"`
+	// Denials is how many things were refused to the task so far, nil if nobody writes that down.
+	Denials    *int      `json:"denials,omitempty"`
+	Supervised bool      `json:"supervised"`
+	Bundle     string    `json:"bundle"`
+	Created    time.Time `json:"created"`
 }
 
 // Find lists the containers below the usual places, and below more, which are state directories.
@@ -142,6 +146,12 @@ func describe(rt *container.Runtime, id string) (Entry, bool) {
 	if d, err := c.Detail(); err == nil && d.Policy != nil && d.Policy.Profile.Limits != (profiles.Limits{}) {
 		e.Limits = &d.Policy.Profile.Limits
 	}
+	if f, err := c.OpenDenials(); err == nil {
+		if n, err := denials.Distinct(f); err == nil {
+			e.Denials = &n
+		}
+		f.Close()
+	}
 	return e, true
 }
 
@@ -153,13 +163,21 @@ func (e *Entry) profile() string {
 	return e.Profile
 }
 
+// refused is the count of denials for people.
+func (e *Entry) refused() string {
+	if e.Denials == nil {
+		return "-"
+	}
+	return strconv.Itoa(*e.Denials)
+}
+
 // Write prints entries for people.
 func Write(w io.Writer, entries []Entry, now time.Time) error {
 	const padding = 2
 	tw := tabwriter.NewWriter(w, 0, 0, padding, ' ', 0)
-	fmt.Fprintln(tw, "CONTAINER\tENGINE\tPROFILE\tNETWORK\tLIMITS\tSTATUS\tPID\tAGE\tPOLICY")
+	fmt.Fprintln(tw, "CONTAINER\tENGINE\tPROFILE\tNETWORK\tLIMITS\tDENIALS\tSTATUS\tPID\tAGE\tPOLICY")
 	for _, e := range entries {
-		fmt.Fprintf(tw, "%s\t%s\t%s\t%s\t%s\t%s\t%d\t%s\t%s\n", shorten(e.ID, 20), dash(e.Engine), e.profile(), dash(e.Network), limits(e.Limits), e.Status,
+		fmt.Fprintf(tw, "%s\t%s\t%s\t%s\t%s\t%s\t%s\t%d\t%s\t%s\n", shorten(e.ID, 20), dash(e.Engine), e.profile(), dash(e.Network), limits(e.Limits), e.refused(), e.Status,
 			e.PID, now.Sub(e.Created).Round(time.Second), shorten(e.PolicyHash, 12))
 	}
 	return tw.Flush()

@@ -2,6 +2,7 @@ package ps
 
 import (
 	"bytes"
+	"errors"
 	"os"
 	"path/filepath"
 	"strings"
@@ -28,6 +29,11 @@ func TestFind(t *testing.T) {
 	if err := os.WriteFile(filepath.Join(root, "ours", "detail.json"), []byte(detail), 0o600); err != nil {
 		t.Fatal(err)
 	}
+	inForce := filepath.Join(root, "ours", "inforce")
+	const refused = `{"kind":"syscall","what":"ptrace"}` + "\n" + `{"kind":"syscall","what":"ptrace","count":10}` + "\n" + `{"kind":"network","what":"a:1"}` + "\n" + `{"kind":"policy","what":"x"}` + "\n" + `{"ki`
+	if err := errors.Join(os.Mkdir(inForce, 0o755), os.WriteFile(filepath.Join(inForce, "denials.jsonl"), []byte(refused), 0o644)); err != nil {
+		t.Fatal(err)
+	}
 	if err := os.Mkdir(filepath.Join(root, "empty"), 0o700); err != nil {
 		t.Fatal(err)
 	}
@@ -48,7 +54,7 @@ func TestFind(t *testing.T) {
 	if err := Write(&b, mine, mine[0].Created.Add(90*time.Second)); err != nil {
 		t.Fatal(err)
 	}
-	if got := strings.Join(strings.Fields(b.String()), " "); !strings.HasSuffix(got, "ours - lint none 15m0s, 4096 MiB, 1024 pids stopped 0 1m30s 0123456789ab") {
+	if got := strings.Join(strings.Fields(b.String()), " "); !strings.HasSuffix(got, "ours - lint none 15m0s, 4096 MiB, 1024 pids 2 stopped 0 1m30s 0123456789ab") {
 		t.Errorf("table: %s", got)
 	}
 }
