@@ -1,5 +1,5 @@
 #!/bin/bash
-# Installs the Debian packages that building, testing and the demo need; with the argument long those of test-long, too. Silent and without network when all are there.
+# Installs the Debian packages that building, testing and the demo need; with the argument long those of test-long, too, with bench those of bench-network. Silent and without network when all are there.
 # Services are kept from starting: the tests start their own engines on private sockets and leave the machine's alone.
 set -euo pipefail
 
@@ -21,6 +21,8 @@ packages=(
 
 # Other sources of node bring npm along, and Debian's conflicts with them.
 [ "${1:-}" != long ] || command -v npm >/dev/null || packages+=(nodejs npm)
+
+[ "${1:-}" != bench ] || packages+=(squid-openssl)                   # what the gateway is compared with
 
 missing=()
 for p in "${packages[@]}"; do

@@ -139,6 +139,9 @@ func containerdConfig(dir string) string {
 		"  runtime_type = 'io.containerd.agentsafe.v2'", "  sandboxer = 'shim'",
 		"  [plugins.'io.containerd.cri.v1.runtime'.containerd.runtimes." + sandboxHandler + "-none.options]", "    profile = 'none'",
 		"[plugins.'io.containerd.cri.v1.runtime'.containerd.runtimes." + noneByName + "]", "  runtime_type = 'io.containerd.agentsafe-none.v2'",
+		"[plugins.'io.containerd.cri.v1.runtime'.containerd.runtimes." + gatewayHandler + "]",
+		"  runtime_type = 'io.containerd.agentsafe.v2'", "  container_annotations = ['agentsafe.dev/*']",
+		"  [plugins.'io.containerd.cri.v1.runtime'.containerd.runtimes." + gatewayHandler + ".options]", "    profile = 'net'",
 		"",
 	}
 	return strings.Join(lines, "\n")
