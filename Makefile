@@ -122,8 +122,9 @@ bench-evidence: build
 	@$(GO) test -run '^$$' -bench '^BenchmarkVerify$$' -benchtime 1000000x ./runtime/audit | grep Benchmark
 	@$(GO) test -run '^$$' -bench '^BenchmarkLimit$$' ./runtime/pump | grep Benchmark
 
-## bench-network: the gateway against direct connections, by turns
+## bench-network: the gateway against direct connections and Debian's squid, and what it adds to a start, by turns
 bench-network: deps build
+	@integration/deps.sh bench
 	AGENTSAFE_BENCH_NETWORK=1 $(GO) test -count=1 -run '^TestCost$$' -v ./integration/network
 
 ## bench-profiles: what the default policy costs a task beside runc, by turns; and how long the policy takes to compile

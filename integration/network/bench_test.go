@@ -24,13 +24,85 @@ func TestCost(t *testing.T) {
 	if os.Getenv("AGENTSAFE_BENCH_NETWORK") == "" {
 		t.Skip("probe AGENTSAFE_BENCH_NETWORK: not set; make bench-network sets it")
 	}
-	const bytesEach, turns, rounds = 256 << 20, 5, 300
+	const bytesEach = 256 << 20
 	l, err := outside.listen(":9000")
 	if err != nil {
 		t.Fatal(err)
 	}
 	go stream(l, bytesEach)
-	_, _, dir := up(t, rules("tcp://git.test:5432,9000", "tcp://other.test:5432"))
+	box.MustRun(t, "sysctl", "-q", "-w", "net.ipv4.ip_local_port_range=10000 65000") // closed connections keep theirs for a minute
+	startHelloServers(t, bytesEach)
+	squid := startSquid(t)
+	_, _, dir := up(t, rules("tcp://git.test:5432,9000", "tcp://other.test:5432", "https://git.test:9443-9446"))
+	inside := insideOf(t, dir)
+	name, second := lookupInside(t, inside, "git.test."), lookupInside(t, inside, "other.test.")
+	direct := dialFunc(func(port string) (net.Conn, error) { return net.Dial("tcp", net.JoinHostPort(public4, port)) })
+	through := func(name string) dialFunc {
+		return func(port string) (c net.Conn, err error) {
+			err = in(inside, func() (err error) {
+				c, err = net.Dial("tcp", net.JoinHostPort(name, port))
+				return err
+			})
+			return c, err
+		}
+	}
+	fmt.Println("\nany protocol: the destination is all that is checked")
+	compare(t, []benchPath{{"direct", direct}, {"gateway", through(name)}}, "5432", "9000", bytesEach)
+	fmt.Println("\nTLS: the name in the hello is checked")
+	hello := clientHello(t, "git.test")
+	paths := []benchPath{{"direct", greet(direct, hello, 0)}, {"gateway", greet(through(name), hello, 0)}}
+	if squid {
+		paths = append(paths, benchPath{"squid", greet(direct, hello, squidOffset)}) // redirected by its ports
+	} else {
+		fmt.Println("squid         not installed: integration/deps.sh bench brings it")
+	}
+	compare(t, paths, "9443", "9444", bytesEach)
+	fmt.Println()
+	idleMemory(t, []dialFunc{through(name), through(second)}, dir)
+	createCost(t)
+}
+
+// dialFunc connects to a port of the server.
+type dialFunc func(port string) (net.Conn, error)
+
+type benchPath struct {
+	name string
+	dial dialFunc
+}
+
+// compare takes the ways by turns and prints medians, the ratios to the first of them.
+func compare(t *testing.T, paths []benchPath, answers, streams string, bytesEach int64) {
+	t.Helper()
+	const turns, rounds = 7, 60
+	rate, first, each := make([][]float64, len(paths)), make([][]float64, len(paths)), make([][]float64, len(paths))
+	for range turns {
+		for i, p := range paths {
+			rate[i] = append(rate[i], throughput(t, p.dial, streams, bytesEach))
+			for range rounds {
+				first[i] = append(first[i], firstByte(t, p.dial, answers))
+			}
+			each[i] = append(each[i], connectionRate(t, p.dial, answers))
+		}
+	}
+	line := func(what, unit string, values [][]float64, scale float64, relation func(v, direct float64) string) {
+		fmt.Printf("%-13s", what)
+		for i, p := range paths {
+			fmt.Printf(" %s %7.0f %s", p.name, median(values[i])*scale, unit)
+			if i > 0 {
+				fmt.Printf(" (%s)", relation(median(values[i]), median(values[0])))
+			}
+		}
+		fmt.Println()
+	}
+	ratio := func(v, direct float64) string { return fmt.Sprintf("x %.2f", v/direct) }
+	line("throughput", "MB/s", rate, 1e-6, ratio)
+	line("first byte", "us", first, 1e6, func(v, direct float64) string { return fmt.Sprintf("%+.0f us", (v-direct)*1e6) })
+	line("connections", "/s", each, 1, ratio) // each with its first byte, 8 at a time
+}
+
+// insideOf opens the network namespace of the container whose state is in dir.
+func insideOf(t *testing.T, dir string) *os.File {
+	t.Helper()
 	state, err := os.ReadFile(filepath.Join(dir, "state.json"))
 	if err != nil {
 		t.Fatal(err)
@@ -41,48 +113,12 @@ func TestCost(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer inside.Close()
-	name, second := lookupInside(t, inside, "git.test."), lookupInside(t, inside, "other.test.")
-	through := func(name string) func(port string) (net.Conn, error) {
-		return func(port string) (c net.Conn, err error) {
-			err = in(inside, func() (err error) {
-				c, err = net.Dial("tcp", net.JoinHostPort(name, port))
-				return err
-			})
-			return c, err
-		}
-	}
-	paths := []struct {
-		name string
-		dial func(port string) (net.Conn, error)
-	}{
-		{"direct", func(port string) (net.Conn, error) { return net.Dial("tcp", net.JoinHostPort(public4, port)) }},
-		{"gateway", through(name)},
-	}
-	var rate, first [2][]float64
-	for range turns {
-		for i, p := range paths {
-			rate[i] = append(rate[i], throughput(t, p.dial, bytesEach))
-			for range rounds / turns {
-				first[i] = append(first[i], firstByte(t, p.dial))
-			}
-		}
-	}
-	fmt.Printf("throughput    direct %7.0f MB/s   gateway %7.0f MB/s   ratio %.2f\n", median(rate[0])/1e6, median(rate[1])/1e6, median(rate[1])/median(rate[0]))
-	fmt.Printf("first byte    direct %7.0f us     gateway %7.0f us     more  %.0f us\n", median(first[0])*1e6, median(first[1])*1e6, (median(first[1])-median(first[0]))*1e6)
-	var each [2][]float64
-	for range turns {
-		for i, p := range paths {
-			each[i] = append(each[i], connectionRate(t, p.dial))
-		}
-	}
-	fmt.Printf("connections   direct %7.0f /s     gateway %7.0f /s     ratio %.2f (each with its first byte, 8 at a time)\n",
-		median(each[0]), median(each[1]), median(each[1])/median(each[0]))
-	idleMemory(t, []func(string) (net.Conn, error){through(name), through(second)}, dir)
+	t.Cleanup(func() { inside.Close() })
+	return inside
 }
 
 // connectionRate opens connections, waits for the first byte of each, and closes them.
-func connectionRate(t *testing.T, dial func(string) (net.Conn, error)) float64 {
+func connectionRate(t *testing.T, dial dialFunc, port string) float64 {
 	t.Helper()
 	const many, atOnce = 2000, 8
 	began := time.Now()
@@ -90,7 +126,7 @@ func connectionRate(t *testing.T, dial func(string) (net.Conn, error)) float64 {
 	for range atOnce {
 		go func() {
 			for range many / atOnce {
-				c, err := dial("5432")
+				c, err := dial(port)
 				if err == nil {
 					_, err = c.Read(make([]byte, 64))
 					c.Close()
@@ -112,7 +148,7 @@ func connectionRate(t *testing.T, dial func(string) (net.Conn, error)) float64 {
 }
 
 // idleMemory opens connections, to names by turns because one name gets no more than 4096, and leaves them alone.
-func idleMemory(t *testing.T, dial []func(string) (net.Conn, error), dir string) {
+func idleMemory(t *testing.T, dial []dialFunc, dir string) {
 	t.Helper()
 	before := gatewayMemory(t, dir)
 	const many = 5000
@@ -163,7 +199,7 @@ func stream(l net.Listener, n int64) {
 		go func() {
 			defer c.Close()
 			for sent := int64(0); sent < n; sent += int64(len(block)) {
-				if _, err := c.Write(block); err != nil {
+				if _, err := c.Write(block[:min(int64(len(block)), n-sent)]); err != nil {
 					return
 				}
 			}
@@ -171,10 +207,10 @@ func stream(l net.Listener, n int64) {
 	}
 }
 
-func throughput(t *testing.T, dial func(string) (net.Conn, error), want int64) float64 {
+func throughput(t *testing.T, dial dialFunc, port string, want int64) float64 {
 	t.Helper()
 	began := time.Now()
-	c, err := dial("9000")
+	c, err := dial(port)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -198,10 +234,10 @@ func throughput(t *testing.T, dial func(string) (net.Conn, error), want int64) f
 }
 
 // firstByte connects and waits for the server's banner.
-func firstByte(t *testing.T, dial func(string) (net.Conn, error)) float64 {
+func firstByte(t *testing.T, dial dialFunc, port string) float64 {
 	t.Helper()
 	began := time.Now()
-	c, err := dial("5432")
+	c, err := dial(port)
 	if err != nil {
 		t.Fatal(err)
 	}
