@@ -7,6 +7,7 @@ import (
 	"net"
 	"os"
 	"sync"
+	"syscall"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -16,8 +17,12 @@ import (
 // most of what an idle connection costs: 5,000 of them took some 80 MiB.
 type loop struct {
 	epoll, wake int // wake is an eventfd that interrupts the wait
-	idle        time.Duration
-	pipes       pipePool
+	// file is the epoll instance as the Go runtime's poller waits for it, until deadline. A wait of our own would keep a
+	// processor from other goroutines until the runtime notices, ten milliseconds later at worst.
+	file     *os.File
+	deadline time.Time
+	idle     time.Duration
+	pipes    pipePool
 	// flows are found by slot; free are slots without one. ready have more to do at once.
 	flows []*flow
 	free  []int32
@@ -40,8 +45,15 @@ func newLoop(idle time.Duration) (*loop, error) {
 	if l.epoll, err = unix.EpollCreate1(unix.EPOLL_CLOEXEC); err != nil {
 		return nil, os.NewSyscallError("epoll_create1", err)
 	}
+	if err := unix.SetNonblock(l.epoll, true); err != nil { // for the poller
+		return nil, os.NewSyscallError("fcntl", err)
+	}
+	l.file = os.NewFile(uintptr(l.epoll), "epoll")
 	if l.wake, err = unix.Eventfd(0, unix.EFD_CLOEXEC|unix.EFD_NONBLOCK); err == nil {
 		err = unix.EpollCtl(l.epoll, unix.EPOLL_CTL_ADD, l.wake, &unix.EpollEvent{Events: unix.EPOLLIN, Fd: -1})
+	}
+	if err == nil {
+		err = l.file.SetReadDeadline(time.Time{}) // which fails where the poller doesn't have it
 	}
 	if err != nil {
 		l.closeFiles()
@@ -52,7 +64,7 @@ func newLoop(idle time.Duration) (*loop, error) {
 }
 
 func (l *loop) closeFiles() {
-	unix.Close(l.epoll) //nolint:errcheck // nothing can be done
+	l.file.Close()
 	if l.wake >= 0 {
 		unix.Close(l.wake) //nolint:errcheck // likewise
 	}
@@ -140,19 +152,16 @@ func (l *loop) finish(f *flow, reset bool) {
 func (l *loop) run() {
 	defer l.closeFiles()
 	var events [256]unix.EpollEvent
+	raw, err := l.file.SyscallConn()
+	if err != nil {
+		panic(err) // the file is ours: fail closed
+	}
 	for {
-		wait := int(sweepEvery / time.Millisecond)
-		if len(l.ready) > 0 {
-			wait = 0
-		}
-		n, err := unix.EpollWait(l.epoll, events[:], wait)
-		if err != nil && !errors.Is(err, unix.EINTR) {
-			panic(err) // the descriptor is ours: fail closed
-		}
+		n := l.wait(raw, events[:])
 		l.now = time.Now()
 		again := l.ready
 		l.ready = nil
-		for i := range max(n, 0) {
+		for i := range n {
 			l.notice(&events[i])
 		}
 		for _, f := range again {
@@ -164,6 +173,34 @@ func (l *loop) run() {
 		}
 		l.sweep()
 	}
+}
+
+// wait returns the number of events. It waits for one unless there is more to do, and no longer than until the next sweep.
+func (l *loop) wait(raw syscall.RawConn, events []unix.EpollEvent) (n int) {
+	var err error
+	look := func(fd uintptr) bool {
+		n, err = unix.EpollWait(int(fd), events, 0)
+		return n > 0 || err != nil
+	}
+	if len(l.ready) > 0 {
+		look(uintptr(l.epoll))
+	} else {
+		var next time.Time // without a flow nothing has to be swept
+		if len(l.flows) > len(l.free) {
+			next = l.swept.Add(sweepEvery)
+		}
+		if next != l.deadline {
+			l.deadline = next
+			l.file.SetReadDeadline(next) //nolint:errcheck // it did at first
+		}
+		if perr := raw.Read(look); perr != nil && !errors.Is(perr, os.ErrDeadlineExceeded) {
+			panic(perr) // the file is ours: fail closed
+		}
+	}
+	if err != nil && !errors.Is(err, unix.EINTR) {
+		panic(err) // likewise
+	}
+	return max(n, 0)
 }
 
 // notice takes one event.

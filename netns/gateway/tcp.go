@@ -207,9 +207,25 @@ func (g *Gateway) relay(s *session, upstream *net.TCPConn, f *flow) {
 		s.close()
 		return
 	}
+	if f.out.filter == nil {
+		f.out.held = sendNow(upstream, f.out.held)
+	}
 	if err := s.loop.start(f, client, upstream); err != nil {
 		s.close()
 	}
+}
+
+// sendNow writes what can be written without waiting and returns the rest: the other side has its answer ready by the time
+// that a loop has taken the connection over.
+func sendNow(c *net.TCPConn, b []byte) []byte {
+	if raw, err := c.SyscallConn(); err == nil && len(b) > 0 {
+		raw.Control(func(fd uintptr) { //nolint:errcheck // then the loop meets the error
+			if n, err := unix.SendmsgN(int(fd), b, nil, nil, unix.MSG_NOSIGNAL|unix.MSG_DONTWAIT); err == nil {
+				b = b[n:]
+			}
+		})
+	}
+	return b
 }
 
 // abort resets connections, and wakes whoever reads or writes.
