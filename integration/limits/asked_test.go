@@ -55,6 +55,7 @@ func TestEvidence_Refused(t *testing.T) {
 			if name == "podman" && !strings.Contains(text, `"caller":"conmon"`) || strings.Contains(text, "hunter") {
 				t.Errorf("want who asked, and no secret:\n%s", text)
 			}
+			wantSchema(t, id)
 			if v := audit(t, "verify", id); v.Exit != 0 || !strings.Contains(v.Stdout, "signature  good") {
 				t.Errorf("verify:\n%v", v)
 			}

@@ -3,12 +3,14 @@ package limits
 import (
 	"bytes"
 	"encoding/json"
+	"errors"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"strings"
 	"testing"
 
+	"github.com/google/jsonschema-go/jsonschema"
 	"golang.org/x/sys/unix"
 
 	"github.com/agentsafe/agentsafe/integration/harness"
@@ -75,7 +77,81 @@ func TestEvidence_Docker(t *testing.T) {
 	if r.Exit != 0 || !strings.Contains(r.Stdout, "intact") || !strings.Contains(r.Stdout, "signature  good") {
 		t.Errorf("verify an intact log:\n%v", r)
 	}
+	wantSchema(t, id)
 	tamper(t, id)
+}
+
+// wantSchema holds a statement against the published schema.
+func wantSchema(t *testing.T, id string) {
+	t.Helper()
+	root, err := harness.RepoRoot()
+	if err != nil {
+		t.Fatal(err)
+	}
+	text, err := os.ReadFile(filepath.Join(root, "docs", "evidence.schema.json"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var schema jsonschema.Schema
+	if err := json.Unmarshal(text, &schema); err != nil {
+		t.Fatal(err)
+	}
+	var envelope struct{ Payload []byte }
+	if err := json.Unmarshal([]byte(audit(t, "export", id).Stdout), &envelope); err != nil {
+		t.Fatal(err)
+	}
+	var statement struct{ Predicate any }
+	if err := json.Unmarshal(envelope.Payload, &statement); err != nil {
+		t.Fatal(err)
+	}
+	r, err := schema.Resolve(nil)
+	if err == nil {
+		err = r.Validate(statement.Predicate)
+	}
+	if err != nil {
+		t.Errorf("the statement is not what the schema says: %v\n%s", err, envelope.Payload)
+	}
+}
+
+// TestEvidence_Key: without a key that can be trusted nothing is signed, the log says why, and the container runs.
+func TestEvidence_Key(t *testing.T) {
+	keygen(t)
+	const key = "/etc/agentsafe/evidence/key"
+	good, err := os.ReadFile(key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	restore := func() error {
+		os.Remove(key) //nolint:errcheck // it may be gone
+		return os.WriteFile(key, good, 0o600)
+	}
+	defer restore() //nolint:errcheck // the box ends, too
+	d := box.Bare(t, harness.Peer{Name: "ev", Path: wrapper("ev")})
+	for name, c := range map[string]struct {
+		spoil func() error
+		want  string
+	}{
+		"missing":  {func() error { return os.Remove(key) }, "no such file"},
+		"readable": {func() error { return os.Chmod(key, 0o644) }, "chmod 600"},
+		"damaged":  {func() error { return os.WriteFile(key, good[:30], 0o600) }, "not 32 bytes"},
+		"a link":   {func() error { return errors.Join(os.Remove(key), os.Symlink("/dev/null", key)) }, "too many levels"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			if err := errors.Join(restore(), c.spoil()); err != nil {
+				t.Fatal(err)
+			}
+			bundle := box.Bundle(t, harness.Sh("exit 4"))
+			if r := d.Do(t, "run", "--bundle", bundle.Dir, bundle.ID); r.Exit != 4 {
+				t.Errorf("want 4:\n%v", r)
+			}
+			if got := audit(t, "show", "--type", "close", bundle.ID).Stdout; !strings.Contains(got, "unsigned") || !strings.Contains(got, c.want) {
+				t.Errorf("the log does not tell why it is not signed: %s", got)
+			}
+			if v := audit(t, "verify", bundle.ID); v.Exit != 0 || !strings.Contains(v.Stdout, "signature  none") {
+				t.Errorf("verify:\n%v", v)
+			}
+		})
+	}
 }
 
 // tamper changes the exit status in the newest log of id, away from the host: a copy of the files and the public key

@@ -20,7 +20,7 @@
 // # The statement
 //
 // An in-toto Statement v1 whose subjects are the log's files, in a DSSE envelope signed with ed25519. Its predicate,
-// [PredicateType], is described by predicate.schema.json. The key is made by `agentsafectl audit keygen`, readable by
+// [PredicateType], is described by docs/evidence.schema.json. The key is made by `agentsafectl audit keygen`, readable by
 // root alone, or lies elsewhere behind a command.
 //
 // # What it refuses

@@ -39,7 +39,7 @@ type Subject struct {
 	Digest map[string]string `json:"digest"`
 }
 
-// Predicate says what the log is about; predicate.schema.json describes it.
+// Predicate says what the log is about; docs/evidence.schema.json describes it.
 type Predicate struct {
 	Container Container `json:"container"`
 	Log       LogHead   `json:"log"`
