@@ -64,6 +64,22 @@ func parseHello(data []byte) (hello, error) {
 	return parseHelloBody(msg[4 : 4+handshakeLength(msg)])
 }
 
+// wholeRecords returns how many bytes of data are in complete records, if from are known to be. Behind a header that is
+// none it is all of them.
+func wholeRecords(data []byte, from int) int {
+	for len(data)-from >= 5 {
+		n := int(binary.BigEndian.Uint16(data[from+3:]))
+		if data[from] != recordHandshake || n == 0 || n > maxRecordBytes {
+			return len(data)
+		}
+		if len(data)-from < 5+n {
+			break
+		}
+		from += 5 + n
+	}
+	return from
+}
+
 func shortUnless(wrong bool) error {
 	if wrong {
 		return errors.New("not a TLS handshake record")

@@ -112,6 +112,24 @@ func TestSniff(t *testing.T) {
 	}
 }
 
+func TestWholeRecords(t *testing.T) {
+	whole := clientHello(t, &tls.Config{ServerName: "example.com"})
+	in := split(whole, 7)
+	at := 0
+	for n := range len(in) + 1 {
+		next := wholeRecords(in[:n], at)
+		if next < at || next > n || n == len(in) && next != n || wholeRecords(in[:n], 0) != next {
+			t.Fatalf("%d bytes: %d, then %d", n, at, next)
+		}
+		at = next
+	}
+	for name, bad := range map[string][]byte{"another type": {23, 3, 3, 0, 5, 1}, "empty": {22, 3, 3, 0, 0}, "too large": {22, 3, 3, 0xff, 0, 1}} {
+		if got := wholeRecords(bad, 0); got != len(bad) {
+			t.Errorf("%s: %d", name, got)
+		}
+	}
+}
+
 func FuzzHello(f *testing.F) {
 	f.Add(clientHello(f, &tls.Config{ServerName: "example.com"}))
 	f.Add([]byte{22, 3, 1, 0, 5, 1, 0, 0, 1, 3})

@@ -299,6 +299,7 @@ func readHead(c *net.TCPConn, limit time.Duration) ([]byte, egress.Protocol, err
 	c.SetReadDeadline(time.Now().Add(limit)) //nolint:errcheck // Read says what is wrong
 	defer c.SetReadDeadline(time.Time{})     //nolint:errcheck // likewise
 	buf := make([]byte, 0, 4096)
+	whole := 0 // bytes in complete records
 	for {
 		if len(buf) == cap(buf) {
 			buf = append(buf, 0)[:len(buf)]
@@ -306,10 +307,16 @@ func readHead(c *net.TCPConn, limit time.Duration) ([]byte, egress.Protocol, err
 		n, err := c.Read(buf[len(buf):cap(buf)])
 		buf = buf[:len(buf)+n]
 		proto := sniff(buf)
-		if proto == egress.TLS {
-			if _, herr := parseHello(buf); errors.Is(herr, errShort) && len(buf) <= 2*maxHelloBytes {
+		if proto == egress.TLS && len(buf) <= 2*maxHelloBytes {
+			// Only a further record can complete the hello: a client that sends byte by byte must not have all of it parsed
+			// as often.
+			more := wholeRecords(buf, whole)
+			if more == whole {
+				proto = ""
+			} else if _, herr := parseHello(buf); errors.Is(herr, errShort) {
 				proto = ""
 			}
+			whole = more
 		}
 		if proto != "" {
 			return buf, proto, nil
