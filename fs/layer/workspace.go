@@ -63,7 +63,7 @@ func (l *Layers) AddWorkspace(source *os.File, o WorkspaceOptions) (*os.File, er
 	}
 	merged, err := l.overlay(&stack{w: &w, host: source, upper: upperDir(&w), work: workDir(&w)})
 	if err != nil {
-		return nil, fmt.Errorf("workspace %q: %w", path, explainLower(err))
+		return nil, fmt.Errorf("workspace %q: %w", path, explainLower(err, source))
 	}
 	var root unix.Stat_t
 	if err := unix.Fstat(int(merged.Fd()), &root); err != nil {
@@ -104,7 +104,20 @@ func clock(dir *os.File) (int64, error) {
 	return st.Ctim.Nano(), nil
 }
 
-func explainLower(err error) error {
+// OnOverlay reports whether a folder lies on an overlay.
+func OnOverlay(dir *os.File) (bool, error) {
+	var st unix.Statfs_t
+	if err := unix.Fstatfs(int(dir.Fd()), &st); err != nil {
+		return false, fmt.Errorf("stat the file system of %q: %w", dir.Name(), err)
+	}
+	return st.Type == unix.OVERLAYFS_SUPER_MAGIC, nil
+}
+
+func explainLower(err error, source *os.File) error {
+	if on, serr := OnOverlay(source); serr == nil && on {
+		return fmt.Errorf("the folder lies on overlays itself, and the kernel stacks two at most "+
+			"(the workspace mode direct goes without one): %w", err)
+	}
 	return fmt.Errorf("the folder can't be overlaid, or the directory of layers can't hold an overlay's upper directory "+
 		"(the workspace mode direct goes without): %w", err)
 }

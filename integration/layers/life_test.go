@@ -182,6 +182,51 @@ func TestReadonlyWorkspace(t *testing.T) {
 	}
 }
 
+// overlayFolder is a folder that lies on an overlay, as in a container.
+func overlayFolder(t *testing.T) string {
+	t.Helper()
+	return overlayOn(t, folder(t, map[string]string{"f": "below\n"}))
+}
+
+func overlayOn(t *testing.T, lower string) string {
+	t.Helper()
+	dir := box.TempDir(t)
+	for _, d := range []string{"upper", "work", "merged"} {
+		if err := os.Mkdir(filepath.Join(dir, d), 0o755); err != nil {
+			t.Fatal(err)
+		}
+	}
+	merged := filepath.Join(dir, "merged")
+	options := "lowerdir=" + lower + ",upperdir=" + dir + "/upper,workdir=" + dir + "/work"
+	if err := unix.Mount("overlay", merged, "overlay", 0, options); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := unix.Unmount(merged, unix.MNT_DETACH); err != nil {
+			t.Error(err)
+		}
+	})
+	return merged
+}
+
+// TestWorkspaceOnOverlay has a folder that lies on an overlay already: it can be overlaid once more.
+func TestWorkspaceOnOverlay(t *testing.T) {
+	dir := overlayFolder(t)
+	d := bare(t)
+	id := up(t, d, dir, func(s *specs.Spec) { delete(s.Annotations, "agentsafe.dev/transaction") })
+	if got := exec(t, d, id, "echo more >>f; echo new >n; cat f n"); got != "below\nmore\nnew" {
+		t.Errorf("in the container: %q", got)
+	}
+	if now := listing(t, dir); strings.Contains(now, "more") {
+		t.Errorf("the host's folder has changed:\n%s", now)
+	}
+	d.Must(t, "delete", "--force", id)
+	mustCtl(t, "promote", id)
+	if now := listing(t, dir); !strings.Contains(now, `"below\nmore\n"`) {
+		t.Errorf("promoted:\n%s", now)
+	}
+}
+
 func TestRefusedWorkspaces(t *testing.T) {
 	file := filepath.Join(folder(t, map[string]string{"f": "1"}), "f")
 	outer := folder(t, map[string]string{"inner/f": "1"})
@@ -190,17 +235,25 @@ func TestRefusedWorkspaces(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer unix.Unmount(inner, 0) //nolint:errcheck // the box goes in any case
+	twice := overlayOn(t, overlayFolder(t))
 	for _, c := range []struct {
 		name, source, destination, want string
 	}{
 		{"a single file", file, "/job/f", "a single file can't be"},
 		{"mounts beneath", outer, "/job", "is mounted beneath it"},
+		{"on an overlay", overlayFolder(t), "/job", "the kernel stacks two at most"},
+		{"on two overlays", twice, "/job", "the kernel stacks two at most"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			r := bare(t).RunSpec(t, func(s *specs.Spec) {
+			d := bare(t)
+			b := box.Bundle(t, func(s *specs.Spec) {
 				s.Mounts = append(s.Mounts, specs.Mount{Destination: c.destination, Type: "bind", Source: c.source, Options: []string{"rbind"}})
 				s.Annotations = map[string]string{"agentsafe.dev/workspace": "overlay"}
+				if c.name == "on an overlay" {
+					s.Annotations["agentsafe.dev/transaction"] = "auto"
+				}
 			})
+			r := d.Do(t, "create", "--bundle", b.Dir, b.ID)
 			if r.Exit == 0 || !strings.Contains(r.Stderr, c.want) {
 				t.Errorf("%v", r)
 			}

@@ -83,6 +83,11 @@ func (cr *creation) overlay(i int) error {
 	if err := unix.Fstat(int(source.Fd()), &st); err != nil || st.Dev != s.Dev || st.Ino != s.Ino {
 		return fmt.Errorf("workspace %q changed while it was opened: %w", s.Path, errors.Join(err, unix.ESTALE))
 	}
+	if transacts(cr.policy.Profile) {
+		if err := cr.checkDepth(m, source); err != nil {
+			return err
+		}
+	}
 	var nested []string
 	for _, other := range cr.spec.Mounts {
 		if strings.HasPrefix(other.Destination, strings.TrimSuffix(m.Destination, "/")+"/") {
@@ -98,6 +103,24 @@ func (cr *creation) overlay(i int) error {
 	s.Tree.Close()
 	s.Tree = merged
 	return nil
+}
+
+// checkDepth refuses a workspace on which no exec could have a layer of its own: the folder lies on an overlay already, and
+// the kernel stacks two at most (FILESYSTEM_MAX_STACK_DEPTH). A task that was started to run alone is only warned.
+func (cr *creation) checkDepth(m *rootfs.Mount, source *os.File) error {
+	if on, err := layer.OnOverlay(source); err != nil || !on {
+		return err
+	}
+	refused := &profiles.RefusedError{
+		What:  fmt.Sprintf("a transaction on %s: the folder %s lies on an overlay", m.Destination, m.Source),
+		Rule:  "exec.transaction is auto: each exec is an overlay on the workspace's own, and the kernel stacks two at most",
+		Allow: "a folder of another file system, a profile without exec.transaction, or the workspace mode direct",
+	}
+	if cr.o.Attached && !cr.o.Held {
+		cr.rt.opts.Warn(refused.Error() + "; the task itself runs, and execs will be refused")
+		return nil
+	}
+	return refused
 }
 
 // layerQuota is what one workspace gets of the profile's limits: those of the container are divided among all.
