@@ -135,6 +135,12 @@ func attach(mount *os.File, path string) error {
 func (l *Layers) Mount(tx *Transaction, w *Workspace, view *os.File) (*os.File, error) {
 	f, err := l.overlay(&stack{w: w, view: view, upper: txUpper(tx.N, w), work: txWork(tx.N, w), scratch: txDir(tx.N) + "/" + w.Name})
 	if err != nil {
+		if host, herr := w.host(); herr == nil {
+			if on, oerr := OnOverlay(host); oerr == nil && on {
+				err = explainLower(err, host)
+			}
+			host.Close()
+		}
 		return nil, fmt.Errorf("transaction on workspace %q: %w", w.Destination, err)
 	}
 	return f, nil

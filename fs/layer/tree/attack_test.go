@@ -254,3 +254,56 @@ func TestHardLinksStayTogether(t *testing.T) {
 		t.Error("a hard link became two files")
 	}
 }
+
+// TestAttack_CaseCollisions: names that differ by case alone, or only to the eye, are different names.
+func TestAttack_CaseCollisions(t *testing.T) {
+	upper, src := temp(t)
+	below, dst := temp(t)
+	names := []string{"Makefile", "makefile", "MAKEFILE", "é", "e\u0301", "a", "\u0430", "a\u200b", "a.", "a "}
+	for _, n := range names {
+		put(t, upper, "d/"+n, n)
+	}
+	put(t, below, "d/Makefile", "old")
+	list, err := List(src, dst, ListOptions{})
+	if err != nil || len(list) != len(names) {
+		t.Fatalf("%d changes of %d: %v", len(list), len(names), err)
+	}
+	for i := range list {
+		must(t, new(Writer).Put(src, dst, list[i].Path))
+	}
+	for _, n := range names {
+		if got, err := os.ReadFile(filepath.Join(below, "d", n)); err != nil || string(got) != n {
+			t.Errorf("%q has %q: %v", n, got, err)
+		}
+	}
+}
+
+// TestAttack_ManyEmptyFiles: a tree of more entries than is read is refused, with one error and what is below the bound
+// is listed; what is refused can be removed.
+func TestAttack_ManyEmptyFiles(t *testing.T) {
+	upper, src := temp(t)
+	dirs, files := 20, 500
+	if os.Getenv("AGENTSAFE_TEST_LONG") != "" {
+		dirs, files = 100, 10_000 // a million
+	}
+	for d := range dirs {
+		must(t, os.Mkdir(filepath.Join(upper, strings.Repeat("d", d+1)), 0o755))
+		for f := range files {
+			fd, err := unix.Open(fmt.Sprintf("%s/%s/%d", upper, strings.Repeat("d", d+1), f), unix.O_CREAT|unix.O_WRONLY|unix.O_CLOEXEC, 0o600)
+			must(t, err)
+			must(t, unix.Close(fd))
+		}
+	}
+	list, err := List(src, Root{}, ListOptions{})
+	if err != nil || len(list) != dirs*(files+1) {
+		t.Errorf("%d changes: %v", len(list), err)
+	}
+	up, err := src.openDir("")
+	must(t, err)
+	defer up.Close()
+	l := &lister{entries: MaxEntries - dirs*files} // as if so many had been read before
+	if err := l.dir(up, nil, "", false); !errors.Is(err, ErrTooMuch) || len(l.out) > dirs*files {
+		t.Errorf("a tree of more than %d entries: %v, %d listed", MaxEntries, err, len(l.out))
+	}
+	must(t, RemoveAll(src))
+}
