@@ -14,7 +14,8 @@
 //     /proc/sys/kernel/seccomp/actions_logged has errno, which is the kernel's default.
 //   - A file that Landlock refused is reported from Linux 6.15 on (ABI 7), if the domain was made with
 //     LANDLOCK_RESTRICT_SELF_LOG_NEW_EXEC_ON, and only while auditing is enabled on the host (auditctl -e 1, or an audit
-//     daemon), which is the administrator's choice: it costs every system call of the host. A port that Landlock
+//     daemon), which is the administrator's choice: it costs the system calls of all processes that start later, until
+//     the next boot, unless the rule never,task exempts them. That is why no test enables it. A port that Landlock
 //     refused likewise.
 //   - A message names a process. Which container that is, its control group says; of a process that was gone and reaped
 //     before anybody could look, nobody knows. Such messages are counted ([Reader.Lost]), not guessed.
