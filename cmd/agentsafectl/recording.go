@@ -92,6 +92,10 @@ func listRecordings(c *cobra.Command, dir string, asJSON bool) error {
 	if asJSON {
 		return json.NewEncoder(c.OutOrStdout()).Encode(list)
 	}
+	if len(list) == 0 {
+		fmt.Fprintln(c.OutOrStdout(), "nothing has been recorded")
+		return nil
+	}
 	w := tabwriter.NewWriter(c.OutOrStdout(), 0, 0, 2, ' ', 0)
 	fmt.Fprintln(w, "NAME\tCHANGED\tRUNS\tFILES\tHOSTS")
 	for _, i := range list {
