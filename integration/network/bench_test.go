@@ -2,6 +2,7 @@ package network
 
 import (
 	"bytes"
+	"encoding/json"
 	"fmt"
 	"io"
 	"net"
@@ -47,12 +48,12 @@ func TestCost(t *testing.T) {
 		}
 	}
 	fmt.Println("\nany protocol: the destination is all that is checked")
-	compare(t, []benchPath{{"direct", direct}, {"gateway", through(name)}}, "5432", "9000", bytesEach)
+	compare(t, []benchPath{{"direct", direct, 0}, {"gateway", through(name), gatewayPID(t, dir)}}, "5432", "9000", bytesEach)
 	fmt.Println("\nTLS: the name in the hello is checked")
 	hello := clientHello(t, "git.test")
-	paths := []benchPath{{"direct", greet(direct, hello, 0)}, {"gateway", greet(through(name), hello, 0)}}
-	if squid {
-		paths = append(paths, benchPath{"squid", greet(direct, hello, squidOffset)}) // redirected by its ports
+	paths := []benchPath{{"direct", greet(direct, hello, 0), 0}, {"gateway", greet(through(name), hello, 0), gatewayPID(t, dir)}}
+	if squid > 0 {
+		paths = append(paths, benchPath{"squid", greet(direct, hello, squidOffset), squid}) // redirected by its ports
 	} else {
 		fmt.Println("squid         not installed: integration/deps.sh bench brings it")
 	}
@@ -68,6 +69,7 @@ type dialFunc func(port string) (net.Conn, error)
 type benchPath struct {
 	name string
 	dial dialFunc
+	pid  int // of the process in between, 0 for none
 }
 
 // compare takes the ways by turns and prints medians, the ratios to the first of them.
@@ -75,13 +77,16 @@ func compare(t *testing.T, paths []benchPath, answers, streams string, bytesEach
 	t.Helper()
 	const turns, rounds = 7, 60
 	rate, first, each := make([][]float64, len(paths)), make([][]float64, len(paths)), make([][]float64, len(paths))
+	cpu := make([]time.Duration, len(paths))
 	for range turns {
 		for i, p := range paths {
 			rate[i] = append(rate[i], throughput(t, p.dial, streams, bytesEach))
 			for range rounds {
 				first[i] = append(first[i], firstByte(t, p.dial, answers))
 			}
+			before := processorTime(t, p.pid)
 			each[i] = append(each[i], connectionRate(t, p.dial, answers))
+			cpu[i] += processorTime(t, p.pid) - before
 		}
 	}
 	line := func(what, unit string, values [][]float64, scale float64, relation func(v, direct float64) string) {
@@ -98,6 +103,11 @@ func compare(t *testing.T, paths []benchPath, answers, streams string, bytesEach
 	line("throughput", "MB/s", rate, 1e-6, ratio)
 	line("first byte", "us", first, 1e6, func(v, direct float64) string { return fmt.Sprintf("%+.0f us", (v-direct)*1e6) })
 	line("connections", "/s", each, 1, ratio) // each with its first byte, 8 at a time
+	fmt.Print("processor    ")
+	for i, p := range paths[1:] {
+		fmt.Printf(" %s %.0f us a connection", p.name, float64(cpu[i+1].Microseconds())/(turns*rateConnections))
+	}
+	fmt.Println()
 }
 
 // insideOf opens the network namespace of the container whose state is in dir.
@@ -117,10 +127,35 @@ func insideOf(t *testing.T, dir string) *os.File {
 	return inside
 }
 
+const rateConnections = 2000
+
+// processorTime is what a process has used, to ten milliseconds; 0 for none.
+func processorTime(t *testing.T, pid int) time.Duration {
+	t.Helper()
+	if pid == 0 {
+		return 0
+	}
+	data, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/stat")
+	if err != nil {
+		t.Fatal(err)
+	}
+	const user, system, tick = 11, 12, 10 * time.Millisecond // counted behind the name, which may hold anything
+	fields := strings.Fields(string(data[bytes.LastIndexByte(data, ')')+1:]))
+	var sum time.Duration
+	for _, i := range []int{user, system} {
+		n, err := strconv.Atoi(fields[i])
+		if err != nil {
+			t.Fatal(err)
+		}
+		sum += time.Duration(n) * tick
+	}
+	return sum
+}
+
 // connectionRate opens connections, waits for the first byte of each, and closes them.
 func connectionRate(t *testing.T, dial dialFunc, port string) float64 {
 	t.Helper()
-	const many, atOnce = 2000, 8
+	const many, atOnce = rateConnections, 8
 	began := time.Now()
 	failed := make(chan error, atOnce)
 	for range atOnce {
@@ -169,15 +204,24 @@ func idleMemory(t *testing.T, dial []dialFunc, dir string) {
 	fmt.Printf("memory        idle %d KiB, with %d idle connections %d KiB\n", before, many, gatewayMemory(t, dir))
 }
 
-// gatewayMemory is the resident memory of the container's gateway in KiB.
-func gatewayMemory(t *testing.T, dir string) int {
+// gatewayPID is the process of the gateway of the container whose state is in dir.
+func gatewayPID(t *testing.T, dir string) int {
 	t.Helper()
 	data, err := os.ReadFile(filepath.Join(dir, "network.json"))
 	if err != nil {
 		t.Fatal(err)
 	}
-	pid, _, _ := bytes.Cut(bytes.TrimPrefix(data, []byte(`{"pid":`)), []byte(","))
-	status, err := os.ReadFile("/proc/" + string(pid) + "/status")
+	var record struct{ PID int }
+	if err := json.Unmarshal(data, &record); err != nil || record.PID == 0 {
+		t.Fatalf("%s: %v", data, err)
+	}
+	return record.PID
+}
+
+// gatewayMemory is the resident memory of the container's gateway in KiB.
+func gatewayMemory(t *testing.T, dir string) int {
+	t.Helper()
+	status, err := os.ReadFile("/proc/" + strconv.Itoa(gatewayPID(t, dir)) + "/status")
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -97,12 +97,12 @@ func clientHello(t *testing.T, name string) []byte {
 }
 
 // startSquid starts Debian's squid, which peeks at the name of a hello and splices or ends the connection, for what goes
-// to its ports. false: it is not installed.
-func startSquid(t *testing.T) bool {
+// to its ports, and returns its process; 0: it is not installed.
+func startSquid(t *testing.T) int {
 	t.Helper()
 	program, err := exec.LookPath("squid")
 	if err != nil {
-		return false
+		return 0
 	}
 	dir := box.TempDir(t)
 	cert, err := outside.certificate(&tls.ClientHelloInfo{ServerName: "squid.test"})
@@ -157,7 +157,7 @@ E`, public4, helloAnswers+squidOffset, helloStreams+squidOffset))
 		}
 		box.MustRun(t, "nft", "delete", "table", "ip", "squid")
 	})
-	return true
+	return d.Pid()
 }
 
 // createCost is what the gateway adds to the creation and start of a container, by turns.
