@@ -3,9 +3,12 @@ package profiles
 import (
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
+
+	"golang.org/x/sys/unix"
 
 	"github.com/agentsafe/agentsafe/integration/harness"
 )
@@ -124,6 +127,7 @@ func recordDocker(t *testing.T, busybox harness.Image) {
 	docker.Must(t, "rm", "--force", name)
 	waitRecording(t, "by-docker", `"/job/output"`, `"/job/input"`, `"/tmp/d"`, `"/etc/passwd"`, `"/bin/busybox"`, `"sleep 1000"`)
 
+	killRecorder(t, docker)
 	if r := box.Run(t, harness.Cmd{Args: []string{ctl, "profile", "recordings"}}); r.Exit != 0 || !strings.Contains(r.Stdout, "by-docker  ") {
 		t.Errorf("recordings:\n%v", r)
 	}
@@ -137,6 +141,31 @@ func recordDocker(t *testing.T, busybox harness.Image) {
 	extras := try + `try ls /opt; try ls /var/spool; try touch /etc/new; cp /bin/busybox /tmp/sh; try /tmp/sh true`
 	if r, want := run("learned", extras), "ls /opt: refused\nls /var/spool: refused\ntouch /etc/new: refused\n/tmp/sh true: refused\n"; r.Stdout != want {
 		t.Errorf("what was not recorded:\n%v\nwant\n%s", r, want)
+	}
+}
+
+// killRecorder kills the recorder of a container: what nobody keeps a record of any more must not go on as if it were
+// recorded, nor without the calls that would stop for it.
+func killRecorder(t *testing.T, docker *harness.Docker) {
+	t.Helper()
+	name := docker.Up(t, harness.Peer{Name: "learn"}, "--network", "none", "busybox:test", "sleep", "1000")
+	status, err := os.ReadFile("/proc/" + docker.Must(t, "inspect", "--format", "{{.State.Pid}}", name) + "/status")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, rest, _ := strings.Cut(string(status), "TracerPid:")
+	line, _, _ := strings.Cut(rest, "\n")
+	tracer, err := strconv.Atoi(strings.TrimSpace(line))
+	if err != nil || tracer == 0 {
+		t.Fatalf("nobody traces the recorded container: %q, %v", line, err)
+	}
+	if err := unix.Kill(tracer, unix.SIGKILL); err != nil {
+		t.Fatal(err)
+	}
+	for deadline := time.Now().Add(60 * time.Second); docker.Must(t, "inspect", "--format", "{{.State.Status}} {{.State.ExitCode}}", name) != "exited 137"; time.Sleep(50 * time.Millisecond) {
+		if time.Now().After(deadline) {
+			t.Fatalf("the container is %s without its recorder", docker.Must(t, "inspect", "--format", "{{.State.Status}} {{.State.ExitCode}}", name))
+		}
 	}
 }
 
