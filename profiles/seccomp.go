@@ -164,6 +164,22 @@ func (f *SeccompFilter) allows(name string) bool {
 	return f.Default.Do == DoAllow
 }
 
+// Notifies says whether a process of the host's may be asked about a system call; with "" about any.
+func (f *SeccompFilter) Notifies(name string) bool {
+	judged := false // whatever its arguments are
+	for i := range f.Rules {
+		r := &f.Rules[i]
+		if name != "" && !slices.Contains(r.Names, name) {
+			continue
+		}
+		if r.Action.Do == DoNotify {
+			return true
+		}
+		judged = judged || name != "" && len(r.Args) == 0
+	}
+	return f.Default.Do == DoNotify && !judged
+}
+
 // String lists the filter for people, in the order in which it judges.
 func (f *SeccompFilter) String() string {
 	var b strings.Builder

@@ -184,7 +184,13 @@ func TestNotSupported(t *testing.T) {
 			s.Linux.MemoryPolicy = &specs.LinuxMemoryPolicy{Mode: specs.MpolBind, Nodes: "0-99999999"}
 		}},
 		{"linux.seccomp.listenerPath", func(s *specs.Spec) {
-			s.Linux.Seccomp = &specs.LinuxSeccomp{DefaultAction: specs.ActAllow, ListenerPath: "/run/none"}
+			s.Linux.Seccomp = &specs.LinuxSeccomp{DefaultAction: specs.ActAllow, ListenerPath: "/run/none", Syscalls: notify("mkdir")}
+		}},
+		{"linux.seccomp.listenerPath", func(s *specs.Spec) {
+			s.Linux.Seccomp = &specs.LinuxSeccomp{DefaultAction: specs.ActAllow, Syscalls: notify("mkdir")}
+		}},
+		{"SCMP_ACT_NOTIFY for sendmsg", func(s *specs.Spec) {
+			s.Linux.Seccomp = &specs.LinuxSeccomp{DefaultAction: specs.ActAllow, ListenerPath: "/run/none", Syscalls: notify("sendmsg")}
 		}},
 	} {
 		t.Run(tc.field, func(t *testing.T) {

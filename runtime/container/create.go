@@ -390,7 +390,18 @@ func (cr *creation) placeAndGo() (err error) {
 	if hasEarlyHooks(cr.spec.Hooks) {
 		return nil
 	}
-	return kid.Go()
+	return cr.goOn()
+}
+
+// goOn lets the child go on from where it waits for the host.
+func (cr *creation) goOn() error {
+	if err := cr.c.child.Go(); err != nil {
+		return err
+	}
+	if l := cr.policy.Listener; l != nil {
+		return l.tell(cr.c.child, cr.c.processState(StatusCreating))
+	}
+	return nil
 }
 
 // place moves the child into its cgroup.
@@ -453,7 +464,7 @@ func (cr *creation) hooks(ctx context.Context) error {
 	if err := runHooksInside(ctx, "createContainer", h.CreateContainer, state, cr.c.child.PidFD); err != nil {
 		return err
 	}
-	if err := cr.c.child.Go(); err != nil {
+	if err := cr.goOn(); err != nil {
 		return fmt.Errorf("init: %w", err)
 	}
 	return nil
@@ -478,23 +489,3 @@ func (cr *creation) ready(context.Context) error {
 	}
 	return writePidFile(cr.o.PidFile, kid.PID)
 }
-
-// WritePidFile writes the first process's pid to a file, atomically; "" writes none.
-func (c *Container) WritePidFile(name string) error { return writePidFile(name, c.state.InitPID) }
-
-// writePidFile writes the pid file, last of all: containerd takes its presence as the end of create.
-func writePidFile(name string, pid int) error {
-	if name == "" {
-		return nil
-	}
-	dir, err := os.OpenFile(filepath.Dir(name), unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
-	if err != nil {
-		return fmt.Errorf("open directory of pid file: %w", err)
-	}
-	defer dir.Close()
-	return writeFileAt(dir, filepath.Base(name), []byte(strconv.Itoa(pid)), 0o666)
-}
-
-// ActivationEnv is the environment of a process that is handed n descriptors by socket activation; in a pid namespace of
-// its own the first process is number 1. Source: sd_listen_fds(3).
-func ActivationEnv(n int) []string { return []string{"LISTEN_FDS=" + strconv.Itoa(n), "LISTEN_PID=1"} }

@@ -298,6 +298,13 @@ func (c *Container) spawnExec(o *ExecOptions, process *specs.Process, pidfd *os.
 	}
 	plan.PreserveFDs = len(o.ExtraFiles)
 	plan.ConsoleFD = don.Add(o.ConsoleSocket)
+	if l := c.detail.Policy.Listener; l != nil && o.program == "" { // a hook is not the listener's
+		conn, err := l.donate(&plan, don, c.processState(StatusRunning))
+		if err != nil {
+			return nil, err
+		}
+		defer conn.Close()
+	}
 	host, kid, err := initproc.Socketpair()
 	if err != nil {
 		return nil, err
@@ -376,6 +383,11 @@ func (c *Container) admit(p *Process, process *specs.Process, sub map[string]str
 	}
 	if err := child.WaitFork(); err != nil {
 		return err
+	}
+	if l := c.detail.Policy.Listener; l != nil {
+		if err := l.tell(child, c.processState(StatusRunning)); err != nil {
+			return err
+		}
 	}
 	return child.WaitExec()
 }

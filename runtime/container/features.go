@@ -21,7 +21,7 @@ func Features(version string) *features.Features {
 				Enabled: &yes,
 				Actions: []string{
 					"SCMP_ACT_ALLOW", "SCMP_ACT_ERRNO", "SCMP_ACT_KILL", "SCMP_ACT_KILL_PROCESS", "SCMP_ACT_KILL_THREAD",
-					"SCMP_ACT_LOG", "SCMP_ACT_TRACE", "SCMP_ACT_TRAP",
+					"SCMP_ACT_LOG", "SCMP_ACT_NOTIFY", "SCMP_ACT_TRACE", "SCMP_ACT_TRAP",
 				},
 				Operators: []string{
 					"SCMP_CMP_EQ", "SCMP_CMP_GE", "SCMP_CMP_GT", "SCMP_CMP_LE", "SCMP_CMP_LT", "SCMP_CMP_MASKED_EQ", "SCMP_CMP_NE",

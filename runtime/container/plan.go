@@ -31,6 +31,13 @@ func (cr *creation) planInit() (*initproc.Create, *initproc.Donation, error) {
 	process.PreserveFDs = len(cr.o.ExtraFiles)
 	process.ConsoleFD = don.Add(cr.o.ConsoleSocket)
 	cr.policy.apply(&process)
+	if l := cr.policy.Listener; l != nil {
+		conn, err := l.donate(&process, don, cr.c.processState(StatusCreating))
+		if err != nil {
+			return nil, nil, err
+		}
+		cr.opened = append(cr.opened, conn)
+	}
 	if cr.c.detail.Domain, err = planDomain(cr.spec.Linux); err != nil {
 		return nil, nil, err
 	}

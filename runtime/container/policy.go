@@ -49,9 +49,6 @@ func (r *Runtime) judge(ctx context.Context, cr *creation) (*specs.Spec, *Policy
 		}
 		facts.HiddenKnown = true
 	}
-	if s := cr.spec.Linux.Seccomp; s != nil && s.ListenerPath != "" {
-		return nil, nil, invalid("linux.seccomp.listenerPath", "handing calls to another process is not supported by this version")
-	}
 	policy := &Policy{Notes: chosen.notes}
 	var rehearsal profiles.Rehearsal
 	if chosen.warn {
@@ -81,13 +78,16 @@ func (r *Runtime) judge(ctx context.Context, cr *creation) (*specs.Spec, *Policy
 	if policy.Recording = cr.record(chosen.record, plan); policy.Recording != nil {
 		policy.Notes = append(policy.Notes, profiles.Note{Rule: recordKey, Text: "what the container does is recorded in " + policy.Recording.File + ", which takes it longer"})
 	}
+	if policy.Listener, err = planListener(cr.spec.Linux.Seccomp, plan.Seccomp); err != nil {
+		return nil, nil, err
+	}
 	for _, f := range plan.Seccomp {
 		filter, err := bpf.Load(ctx, f, r.opts.CacheDir, r.opts.SeccompHelper)
 		if err != nil {
 			return nil, nil, err
 		}
 		policy.Seccomp = append(policy.Seccomp, encodeFilter(filter))
-		// One set of flags for all: logging, and the engine's word on speculation. WAIT_KILLABLE goes with a listener.
+		// One set of flags for all: logging, and the engine's word on speculation. WAIT_KILLABLE goes with the listener.
 		policy.Flags |= f.Flags & (unix.SECCOMP_FILTER_FLAG_LOG | unix.SECCOMP_FILTER_FLAG_SPEC_ALLOW)
 	}
 	policy.Landlock = convertLandlock(plan.Landlock)

@@ -113,6 +113,7 @@ type Policy struct {
 	Seccomp  [][]byte           `json:"seccomp,omitempty"` // arrays of struct sock_filter, in order of installation
 	Flags    uint64             `json:"seccompFlags,omitempty"`
 	Landlock *initproc.Landlock `json:"landlock,omitempty"`
+	Listener *Listener          `json:"listener,omitempty"`
 	Network  netns.Policy       `json:"network"`
 	// Ceiling bounds what `agentsafectl network allow` may add, with the mode gateway; nil is no bound.
 	Ceiling *egress.Config `json:"ceiling,omitempty"`

@@ -52,15 +52,20 @@ type Process struct {
 	// Seccomp are the filters in the order in which they are installed, as arrays of struct sock_filter.
 	Seccomp      [][]byte
 	SeccompFlags uint64
-	// ListenerFD is a connected socket that gets the notification descriptor of the first filter, or None.
-	ListenerFD    int
-	ListenerState []byte
-	Landlock      *Landlock
-	PreserveFDs   int
+	// ListenerFD is a connected socket that gets the notification descriptor of one of the filters, the ListenerFilter-th,
+	// or None. ListenerFlags are that filter's besides SeccompFlags. What is sent with the descriptor are ListenerBytes
+	// that the host tells (Tell).
+	ListenerFD     int
+	ListenerFilter int
+	ListenerFlags  uint64
+	ListenerBytes  int
+	Landlock       *Landlock
+	PreserveFDs    int
 	// ConsoleFD is a connected unix socket that gets the master of the terminal; Terminal needs it.
 	ConsoleFD int
 
-	landlockFD Cell
+	landlockFD    Cell
+	listenerState Arg
 }
 
 // Scheduler is struct sched_attr.

@@ -160,6 +160,18 @@ func (c *Child) Go() error {
 	return nil
 }
 
+// Tell sends what a child with a seccomp listener waits for: the bytes that go with the descriptor. It is called after Go,
+// for an exec after WaitFork.
+func (c *Child) Tell(data []byte) error {
+	if _, err := c.sync.Write(data); err != nil {
+		if f := c.Pending(); f != nil {
+			return f
+		}
+		return fmt.Errorf("tell init of the seccomp listener: %w", err)
+	}
+	return nil
+}
+
 // Pending returns the failure that the child has reported so far, without waiting; nil if there is none.
 func (c *Child) Pending() error {
 	poll := []unix.PollFd{{Fd: int32(c.sync.Fd()), Events: unix.POLLIN}} //nolint:gosec // descriptors fit

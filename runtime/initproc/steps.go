@@ -53,6 +53,7 @@ func execSteps() []step[*execState] {
 		{"join namespaces", func(p *Program, s *execState) { planJoin(p, s.Join, s.SetRootIDs) }},
 		// Last of the namespaces: what is born into the container's pid namespace has nothing of the host left.
 		{"pid namespace", func(p *Program, s *execState) { planFork(p, s.SyncFD) }},
+		{"seccomp listener", func(p *Program, s *execState) { planListenerState(p, &s.Process, s.SyncFD) }},
 		{"root", planExecRoot},
 		// Before Landlock and the working directory, which are of what the process will see.
 		{"views", planViews},
@@ -175,6 +176,17 @@ func planHostPoint(p *Program, s *createState) {
 		planPhase(p, s.SyncFD, phaseHooks)
 	}
 	planRead(p, s.SyncFD)
+	planListenerState(p, &s.Process, s.SyncFD)
+}
+
+// planListenerState takes what a seccomp listener will be told of this process; the host knows the number under which it
+// sees it, the process does not.
+func planListenerState(p *Program, in *Process, syncFD int) {
+	if in.ListenerFD == None {
+		return
+	}
+	in.listenerState = p.scratch(in.ListenerBytes)
+	p.call("read state for the seccomp listener", unix.SYS_READ, imm(syncFD), in.listenerState, imm(in.ListenerBytes)).expect(in.ListenerBytes)
 }
 
 func planWaitStart(p *Program, s *createState) {

@@ -166,7 +166,8 @@ func planTerminal(p *Program, in *Process, devpts Cell) (peer Cell) {
 		p.call("set process.consoleSize", unix.SYS_IOCTL, val(peer), imm(unix.TIOCSWINSZ), size)
 	}
 	p.call("set owner of terminal", unix.SYS_FCHOWN, val(peer), imm(int(in.UID)), imm(-1)).ignore(unix.EROFS, unix.EINVAL, unix.EPERM)
-	planSendFD(p, "send terminal to console socket", in.ConsoleFD, master, []byte("/dev/pts/ptmx"))
+	const name = "/dev/pts/ptmx"
+	planSendFD(p, "send terminal to console socket", in.ConsoleFD, master, p.bytes([]byte(name)), len(name))
 	p.call("close terminal", unix.SYS_CLOSE, val(master))
 	p.call("close console socket", unix.SYS_CLOSE, imm(in.ConsoleFD))
 	return peer
@@ -182,11 +183,11 @@ func planStdio(p *Program, peer Cell) {
 }
 
 // planSendFD appends sendmsg(2) of the descriptor in fd with some bytes. struct msghdr is as in linux/socket.h, 64 bit.
-func planSendFD(p *Program, what string, socket int, fd Cell, data []byte) {
+func planSendFD(p *Program, what string, socket int, fd Cell, data Arg, n int) {
 	const cmsgBytes, cmsgSpace = 20, 24
 	iov := p.scratch(16)
-	p.point(iov, p.bytes(data))
-	p.put64(iov.plus(8), uint64(len(data)))
+	p.point(iov, data)
+	p.put64(iov.plus(8), uint64(n)) //nolint:gosec // a length
 	control := p.scratch(cmsgSpace)
 	p.put64(control, cmsgBytes)
 	p.put64(control.plus(8), uint64(unix.SOL_SOCKET)|uint64(unix.SCM_RIGHTS)<<32)

@@ -185,13 +185,13 @@ func planSeccomp(p *Program, in *Process) {
 		p.put64(prog, uint64(len(filter)/8))
 		p.point(prog.plus(8), p.bytes(filter))
 		o := p.call("install seccomp filter", unix.SYS_SECCOMP, imm(unix.SECCOMP_SET_MODE_FILTER), imm64(in.SeccompFlags), prog)
-		if i > 0 || in.ListenerFD == None {
+		if i != in.ListenerFilter || in.ListenerFD == None {
 			continue
 		}
-		o.set(1, imm64(in.SeccompFlags|unix.SECCOMP_FILTER_FLAG_NEW_LISTENER))
+		o.set(1, imm64(in.SeccompFlags|in.ListenerFlags|unix.SECCOMP_FILTER_FLAG_NEW_LISTENER))
 		listener := p.cell(None)
 		o.into(listener)
-		planSendFD(p, "send seccomp listener", in.ListenerFD, listener, in.ListenerState)
+		planSendFD(p, "send seccomp listener", in.ListenerFD, listener, in.listenerState, in.ListenerBytes)
 	}
 }
 
