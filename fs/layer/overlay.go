@@ -5,11 +5,11 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
-	"runtime"
 
 	"golang.org/x/sys/unix"
 
 	"github.com/agentsafe/agentsafe/fs/rootfs"
+	"github.com/agentsafe/agentsafe/fs/thread"
 )
 
 // stack says what an overlay of a workspace consists of.
@@ -65,13 +65,7 @@ func (l *Layers) overlayAttached(s *stack) (f *os.File, err error) {
 			return nil, err
 		}
 	}
-	done := make(chan struct{})
-	go func() {
-		defer close(done)
-		runtime.LockOSThread() // never unlocked: the thread is in another mount namespace than the rest
-		f, err = l.overlayInside(s)
-	}()
-	<-done
+	thread.Run(func() { f, err = l.overlayInside(s) })
 	return f, err
 }
 

@@ -2,9 +2,10 @@ package layer
 
 import (
 	"fmt"
-	"runtime"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/agentsafe/agentsafe/fs/thread"
 )
 
 // owner runs functions on a thread that has the rights of one user for files: what it writes belongs to that user, and
@@ -18,13 +19,12 @@ type owner struct {
 func newOwner(uid, gid uint32) (*owner, error) {
 	o := &owner{work: make(chan func())}
 	ready := make(chan error)
-	go func() {
-		runtime.LockOSThread() // never unlocked: its ids are another's
+	thread.Go(func() {
 		ready <- become(uid, gid)
 		for f := range o.work {
 			f()
 		}
-	}()
+	})
 	if err := <-ready; err != nil {
 		o.close()
 		return nil, fmt.Errorf("become owner %d:%d of the folder: %w", uid, gid, err)

@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"os"
 	"path"
-	"runtime"
 	"slices"
 	"strconv"
 	"strings"
@@ -16,6 +15,7 @@ import (
 
 	"github.com/agentsafe/agentsafe/fs/layer"
 	"github.com/agentsafe/agentsafe/fs/safepath"
+	"github.com/agentsafe/agentsafe/fs/thread"
 	"github.com/agentsafe/agentsafe/profiles"
 	"github.com/agentsafe/agentsafe/runtime/initproc"
 )
@@ -129,8 +129,7 @@ func mountPoints(workspaces []layer.Workspace) []layer.Workspace {
 func openMounts(pidfd *os.File, points []layer.Workspace) ([]view, error) {
 	var out []view
 	done := make(chan error)
-	go func() {
-		runtime.LockOSThread() // never unlocked: the thread is in another mount namespace than the rest
+	thread.Go(func() {
 		done <- func() error {
 			// A namespace of mounts can't be entered by a thread that shares its working directory with others.
 			if err := unix.Unshare(unix.CLONE_FS); err != nil {
@@ -153,7 +152,7 @@ func openMounts(pidfd *os.File, points []layer.Workspace) ([]view, error) {
 			}
 			return nil
 		}()
-	}()
+	})
 	if err := <-done; err != nil {
 		for _, v := range out {
 			v.tree.Close()
