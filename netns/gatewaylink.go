@@ -213,7 +213,8 @@ func (s *GatewaySockets) open(ns *os.File) error {
 			port   *uint16
 			listen bool
 		}{
-			{&s.TCP, unix.SOCK_STREAM, &s.TCPPort, true}, {&s.DNS, unix.SOCK_DGRAM, &s.DNSPort, false},
+			{&s.TCP, unix.SOCK_STREAM, &s.TCPPort, true},
+			{&s.DNS, unix.SOCK_DGRAM, &s.DNSPort, false},
 			{&s.DNSTCP, unix.SOCK_STREAM, &s.DNSPort, true},
 		} {
 			f, err := openLoopback(ns, v6, kind.typ, kind.port)

@@ -34,8 +34,8 @@ func fill(t *testing.T, v reflect.Value, n *int64) {
 	case reflect.Map:
 		v.Set(reflect.ValueOf(map[string]string{"B": "1", "A": ""}))
 	case reflect.Struct:
-		for i := range v.NumField() {
-			fill(t, v.Field(i), n)
+		for _, field := range v.Fields() {
+			fill(t, field, n)
 		}
 	default:
 		t.Fatalf("a field of a kind that the encoders don't know: %s", v.Type())

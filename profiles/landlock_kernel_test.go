@@ -72,7 +72,7 @@ func deviceIoctl(path string) error {
 	if err != nil {
 		return fmt.Errorf("open: %w", err)
 	}
-	defer unix.Close(fd) //nolint:errcheck // read only
+	defer unix.Close(fd)
 	_, err = unix.IoctlGetTermios(fd, unix.TCGETS)
 	return err
 }

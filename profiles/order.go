@@ -148,13 +148,13 @@ func devices() elements[Device] {
 		common: func(a, b Device) (Device, bool) {
 			major, ok := number(a.Major, b.Major)
 			minor, ok2 := number(a.Minor, b.Minor)
-			access := ""
+			var access strings.Builder
 			for _, c := range "rwm" {
 				if strings.ContainsRune(a.Access, c) && strings.ContainsRune(b.Access, c) {
-					access += string(c)
+					access.WriteString(string(c))
 				}
 			}
-			return Device{Type: a.Type, Major: major, Minor: minor, Access: access}, ok && ok2 && a.Type == b.Type && access != ""
+			return Device{Type: a.Type, Major: major, Minor: minor, Access: access.String()}, ok && ok2 && a.Type == b.Type && access.String() != ""
 		},
 	}
 }

@@ -65,7 +65,7 @@ func (s *Service) Kill(ctx context.Context, r *task.KillRequest) (*emptypb.Empty
 	}
 	p.mu.Unlock()
 	switch {
-	case at == phaseStopped && !(r.All && r.ExecID == ""):
+	case at == phaseStopped && (!r.All || r.ExecID != ""):
 		return nil, notFound("process already finished")
 	case r.ExecID != "" && at != phaseRunning:
 		return nil, failedPrecondition("cannot signal exec %q of container %q: %s", r.ExecID, t.id, at)

@@ -44,7 +44,7 @@ func run() error {
 	defer files.config.Close()
 	g, sockets, err := files.prepare()
 	if err != nil {
-		fmt.Fprintln(files.config, err) //nolint:errcheck // whoever reads it gets the end of file as well
+		fmt.Fprintln(files.config, err)
 		return err
 	}
 	ctx, cancel := context.WithCancel(context.Background())

@@ -28,8 +28,11 @@ func TestAttack_CompatABIs_EveryNumber(t *testing.T) {
 			program := mustCompile(t, &f)
 			for nr := range uint32(1024) {
 				for _, c := range []call{
-					{nr: nr, arch: unix.AUDIT_ARCH_I386}, {nr: nr | x32Bit, arch: unix.AUDIT_ARCH_X86_64},
-					{nr: nr, arch: unix.AUDIT_ARCH_ARM}, {nr: nr, arch: unix.AUDIT_ARCH_AARCH64}, {nr: nr},
+					{nr: nr, arch: unix.AUDIT_ARCH_I386},
+					{nr: nr | x32Bit, arch: unix.AUDIT_ARCH_X86_64},
+					{nr: nr, arch: unix.AUDIT_ARCH_ARM},
+					{nr: nr, arch: unix.AUDIT_ARCH_AARCH64},
+					{nr: nr},
 				} {
 					tried++
 					if got := answerText(evaluate(program, c)); got != "ENOSYS" {

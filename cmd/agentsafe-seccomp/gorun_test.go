@@ -81,7 +81,7 @@ func goProgram() error {
 	if err != nil {
 		return fmt.Errorf("listen: %w", err)
 	}
-	defer l.Close() //nolint:errcheck // a listener
+	defer l.Close()
 	go func() {
 		for {
 			c, err := l.Accept()
@@ -89,7 +89,7 @@ func goProgram() error {
 				return
 			}
 			io.Copy(c, c) //nolint:errcheck // the client notices
-			c.Close()     //nolint:errcheck // the client has its answer
+			c.Close()
 		}
 	}()
 	var all sync.WaitGroup
@@ -114,7 +114,7 @@ func echo(address string) error {
 	if err != nil {
 		return fmt.Errorf("dial: %w", err)
 	}
-	defer c.Close() //nolint:errcheck // read to the end
+	defer c.Close()
 	if _, err := c.Write([]byte("x")); err != nil {
 		return fmt.Errorf("write: %w", err)
 	}
@@ -130,7 +130,7 @@ func loopbackUp() error {
 	if err != nil {
 		return fmt.Errorf("socket: %w", err)
 	}
-	defer unix.Close(fd) //nolint:errcheck // not written to
+	defer unix.Close(fd)
 	lo, err := unix.NewIfreq("lo")
 	if err != nil {
 		return err

@@ -52,8 +52,7 @@ func run(args []string) int {
 	err = container.ExplainKernel(err)
 	app.log.error(err.Error())
 	fmt.Fprintln(os.Stderr, "agentsafe:", err)
-	var failed *execError
-	if errors.As(err, &failed) {
+	if _, ok := errors.AsType[*execError](err); ok {
 		return 255 // what runc's exec answers, which engines tell from the process's own status
 	}
 	return 1

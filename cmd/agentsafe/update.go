@@ -189,7 +189,7 @@ func (a *app) events(ctx context.Context, args []string) error {
 	look := time.NewTicker(limitPoll)
 	defer look.Stop()
 	limits := limitWatch{c: c, out: out}
-	limits.refused, _ = c.PIDsRefused() //nolint:errcheck // without a pids cgroup there is nothing to tell
+	limits.refused, _ = c.PIDsRefused()
 	for {
 		select {
 		case _, ok := <-oom:

@@ -8,6 +8,7 @@ import (
 	"io"
 	"os"
 	"os/signal"
+	"slices"
 	"strings"
 	"time"
 
@@ -193,7 +194,7 @@ func (f *execFlags) process(c *container.Container, args []string) (*specs.Proce
 	if err != nil {
 		return nil, fmt.Errorf("--env: %w", err)
 	}
-	process.Env = append(process.Env[:len(process.Env):len(process.Env)], env...)
+	process.Env = append(slices.Clip(process.Env), env...)
 	if f.user != "" {
 		u, err := task.UserByID(f.user, nil)
 		if err != nil {

@@ -100,7 +100,7 @@ func (f *generateFlags) onHost(ctx context.Context, args []string) (*record.Obse
 	if err != nil {
 		return nil, 0, err
 	}
-	home, _ := os.UserHomeDir() //nolint:errcheck // "" is no home
+	home, _ := os.UserHomeDir()
 	seen, status, err := record.Run(ctx, &record.Options{
 		Args: args, Self: self, ChildArgs: []string{recordChild}, Home: home,
 		CacheDir: filepath.Join(f.run.paths.data, filterName), Helper: siblingProgram("agentsafe-seccomp"),
@@ -118,7 +118,7 @@ func (f *generateFlags) contained(c *cobra.Command, args []string) error {
 		if err != nil {
 			return err
 		}
-		defer func() { err = errors.Join(err, os.RemoveAll(dir)) }() //nolint:forbidigo // of our own making
+		defer func() { err = errors.Join(err, os.RemoveAll(dir)) }()
 		o.record = &container.Recording{File: filepath.Join(dir, "seen.json")}
 		err = o.run(ctx)
 		status := 0

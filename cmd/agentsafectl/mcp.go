@@ -100,7 +100,7 @@ func (f *mcpFlags) serve(ctx context.Context, o *operation) (err error) {
 	}
 	err = server.Run(ctx, &mcp.StdioTransport{})
 	if ctx.Err() != nil {
-		return nil //nolint:nilerr // we were asked to end
+		return nil
 	}
 	return err
 }

@@ -98,10 +98,10 @@ func (w *warm) open(unsafePath string, flags uint64) (f *os.File, err error) {
 func (w *warm) asUser(f func()) {
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
-	gid, _ := unix.SetfsgidRetGid(int(w.o.user.GID)) //nolint:errcheck // it has no error
-	uid, _ := unix.SetfsuidRetUid(int(w.o.user.UID)) //nolint:errcheck // likewise
-	defer unix.Setfsgid(gid)                         //nolint:errcheck // likewise
-	defer unix.Setfsuid(uid)                         //nolint:errcheck // likewise
+	gid, _ := unix.SetfsgidRetGid(int(w.o.user.GID))
+	uid, _ := unix.SetfsuidRetUid(int(w.o.user.UID))
+	defer unix.Setfsgid(gid) //nolint:errcheck // likewise
+	defer unix.Setfsuid(uid) //nolint:errcheck // likewise
 	f()
 }
 

@@ -103,7 +103,9 @@ func TestMCP_RawClient(t *testing.T) {
 		method, params string
 		code           int
 	}{
-		{"no/such/method", `{}`, -32601}, {"tools/call", `{"name":"no_such_tool"}`, -32602}, {"resources/read", `{"uri":"file:///etc/passwd"}`, -32602},
+		{"no/such/method", `{}`, -32601},
+		{"tools/call", `{"name":"no_such_tool"}`, -32602},
+		{"resources/read", `{"uri":"file:///etc/passwd"}`, -32602},
 		{"prompts/get", `{"name":"nobody"}`, -32602},
 	} {
 		if a := c.request(bad.method, bad.params); a.Error == nil || a.Error.Code != bad.code {
@@ -147,7 +149,7 @@ func TestMCP_Garbage(t *testing.T) {
 		c.in.Close()
 		done := make(chan error, 1)
 		go func() {
-			for c.out.Scan() { //nolint:revive // it answers or not
+			for c.out.Scan() {
 			}
 			done <- c.cmd.Wait()
 		}()

@@ -106,7 +106,7 @@ func askGateway(p *paths, id string, r wire.Request) (*networkStatus, []byte, er
 	if err != nil {
 		return nil, nil, err
 	}
-	defer c.Close()                                 //nolint:errcheck // read to its end
+	defer c.Close()
 	c.SetDeadline(time.Now().Add(10 * time.Second)) //nolint:errcheck // Decode says what is wrong
 	if err := json.NewEncoder(c).Encode(r); err != nil {
 		return nil, nil, fmt.Errorf("ask gateway: %w", err)
@@ -131,13 +131,13 @@ func dialGateway(state, id string) (net.Conn, error) {
 	if err != nil {
 		return nil, fmt.Errorf("container %q: %w", id, err)
 	}
-	defer func() { dir.Close() }() //nolint:errcheck // a directory handle
+	defer func() { dir.Close() }()
 	if owner := container.GatewayOwner(dir); owner != "" {
 		pod, err := os.Open(filepath.Join(state, owner))
 		if err != nil {
 			return nil, fmt.Errorf("container %q, whose gateway serves %q: %w", owner, id, err)
 		}
-		dir.Close() //nolint:errcheck // likewise
+		dir.Close()
 		dir = pod
 	}
 	// By handle: the path of a socket must be short, and that of a state directory need not be.
@@ -151,14 +151,18 @@ func dialGateway(state, id string) (net.Conn, error) {
 // print lists the status for people.
 func (s *networkStatus) print(out io.Writer) error {
 	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
-	line := func(columns ...string) { fmt.Fprintln(w, strings.Join(columns, "\t")) } //nolint:errcheck // Flush tells
+	line := func(columns ...string) { fmt.Fprintln(w, strings.Join(columns, "\t")) }
 	line("RULE", "FROM")
 	for _, list := range []struct {
 		rules []string
 		from  string
 	}{
-		{s.Policy.RuleSets, "rule set"}, {s.Policy.Allow, "allowed by the profile"}, {s.Changes.Allow, "allowed while running"},
-		{s.Policy.Deny, "denied by the profile"}, {s.Changes.Deny, "denied while running"}, {s.Credentials, "credential"},
+		{s.Policy.RuleSets, "rule set"},
+		{s.Policy.Allow, "allowed by the profile"},
+		{s.Changes.Allow, "allowed while running"},
+		{s.Policy.Deny, "denied by the profile"},
+		{s.Changes.Deny, "denied while running"},
+		{s.Credentials, "credential"},
 	} {
 		for _, r := range list.rules {
 			line(r, list.from)

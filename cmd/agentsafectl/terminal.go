@@ -104,7 +104,7 @@ func (t *terminal) close() {
 	}
 	if t.inner != nil {
 		t.outer.Reset() //nolint:errcheck // nothing better to do
-		t.inner.Close() //nolint:errcheck // nothing better to do
+		t.inner.Close()
 	}
 	t.hostEnd.Close()
 	t.childEnd.Close()

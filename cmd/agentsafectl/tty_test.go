@@ -32,7 +32,7 @@ func newSession(t *testing.T) *session {
 	}
 	t.Cleanup(func() {
 		slave.Close()
-		c.Close() //nolint:errcheck // the terminal of a test
+		c.Close()
 	})
 	s := &session{t: t, console: c, slave: slave, output: make(chan []byte, 256)}
 	go func() {

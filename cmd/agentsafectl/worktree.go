@@ -122,7 +122,7 @@ func ownedDir(parent *os.File, name string, owner *unix.Stat_t, mayExist bool) (
 	const mode = 0o755
 	err := unix.Mkdirat(int(parent.Fd()), name, mode)
 	made := err == nil
-	if err != nil && !(mayExist && errors.Is(err, unix.EEXIST)) {
+	if err != nil && (!mayExist || !errors.Is(err, unix.EEXIST)) {
 		return nil, fmt.Errorf("make directory %s: %w", name, err)
 	}
 	fd, err := unix.Openat(int(parent.Fd()), name, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)

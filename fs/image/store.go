@@ -175,7 +175,7 @@ func unpack(ctx context.Context, a *Archive, l Layer, dir string, lim Limits) (U
 	if err != nil {
 		return Unpacked{}, fmt.Errorf("decompress: %w", err)
 	}
-	defer in.Close() //nolint:errcheck // the digests tell whether all was read
+	defer in.Close()
 	// Headers and padding come on top of the file bytes that the filter counts.
 	streamLimit := lim.LayerBytes + int64(lim.LayerEntries)*1024
 	diff := digest.SHA256.Digester()

@@ -27,7 +27,7 @@ func TestBenchLayers(t *testing.T) {
 	}
 	fmt.Println("   (ms, median of 7; git stash and cp -a once)")
 	var first map[string]time.Duration
-	for _, size := range strings.Fields(sizes) {
+	for size := range strings.FieldsSeq(sizes) {
 		n, err := strconv.Atoi(size)
 		must(t, err)
 		row := benchTree(t, n)

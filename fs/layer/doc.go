@@ -43,7 +43,7 @@
 // Tried, on Linux 6.18:
 //
 //	                                  image (chosen)        tmpfs                    project quota
-//	what the task meets               ENOSPC                ENOSPC                   EDQUOT
+//	what the task meets               ENOSPC                EDQUOT
 //	bytes and inodes                  both, exact           both, exact              both
 //	needs                             mke2fs, loop devices  nothing                  a store mounted with prjquota: this
 //	                                                                                 kernel has no quota format at all

@@ -50,7 +50,7 @@ func (f *Folder) Remove() error {
 	defer dir.Close()
 	var st unix.Stat_t
 	if err := unix.Fstat(int(dir.Fd()), &st); err != nil || st.Dev != f.Dev || st.Ino != f.Ino {
-		return nil //nolint:nilerr // somebody else's by now
+		return nil
 	}
 	if err := tree.RemoveAll(tree.NewRoot(dir)); err != nil {
 		return fmt.Errorf("remove folder %q: %w", f.Path, err)

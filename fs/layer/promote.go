@@ -59,7 +59,7 @@ func (l *Layers) Promote(plan *PromotionPlan) error {
 		return fmt.Errorf("promote: the layer has changed since the plan was made: %w", errors.Join(err, ErrConflict))
 	}
 	var random [8]byte
-	rand.Read(random[:]) //nolint:errcheck // it never fails: crypto/rand, Go 1.24
+	rand.Read(random[:])
 	p := &promotion{Stage: stagePrefix + hex.EncodeToString(random[:])}
 	for i := range taken {
 		op := opPut

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 
 	"golang.org/x/sys/unix"
@@ -99,7 +100,7 @@ func parseOverlay(mountinfo, point string) (upper string, lowers []string, err e
 		if err = nil; upper == "" || len(lowers) == 0 {
 			err = fmt.Errorf("its overlay is read-only: %w", unix.EROFS)
 		}
-		for _, p := range append(lowers[:len(lowers):len(lowers)], upper) {
+		for _, p := range append(slices.Clip(lowers), upper) {
 			if err == nil && !filepath.IsAbs(p) {
 				err = fmt.Errorf("the engine has mounted %q by a relative path, and nobody can tell where that is: %w", p, unix.ENOTSUP)
 			}

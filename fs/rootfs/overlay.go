@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"strconv"
+	"strings"
 
 	"golang.org/x/sys/unix"
 )
@@ -78,14 +79,14 @@ func (o *Overlay) lower() [][2]string {
 		}
 		return out
 	}
-	lower := ""
+	var lower strings.Builder
 	for i, l := range o.Lower {
 		if i > 0 {
-			lower += ":"
+			lower.WriteString(":")
 		}
-		lower += fdPath(l)
+		lower.WriteString(fdPath(l))
 	}
-	return [][2]string{{"lowerdir", lower}}
+	return [][2]string{{"lowerdir", lower.String()}}
 }
 
 func fdPath(f *os.File) string { return "/proc/self/fd/" + strconv.Itoa(int(f.Fd())) }

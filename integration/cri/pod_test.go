@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"maps"
 	"net/http"
 	"os"
 	"path/filepath"
@@ -44,9 +45,7 @@ func newPod(t testing.TB, changes object) *pod {
 		"metadata":      object{"name": name, "uid": name, "namespace": box.Tag, "attempt": 0},
 		"log_directory": p.dir, "linux": object{"cgroup_parent": box.CgroupParent()},
 	}
-	for k, v := range changes {
-		config[k] = v
-	}
+	maps.Copy(config, changes)
 	p.config = p.write(t, "pod.json", config)
 	return p
 }
@@ -86,9 +85,7 @@ func (p *pod) container(t testing.TB, image string, changes object, command ...s
 	if len(command) > 0 {
 		config["command"] = command
 	}
-	for k, v := range changes {
-		config[k] = v
-	}
+	maps.Copy(config, changes)
 	return p.write(t, name+".json", config)
 }
 
@@ -335,9 +332,7 @@ func tryPod(t *testing.T, h string, sandbox, context object) string {
 	p.id = strings.TrimSpace(r.Stdout)
 	defer p.remove(t)
 	security := object{}
-	for k, v := range context {
-		security[k] = v
-	}
+	maps.Copy(security, context)
 	if sandbox != nil {
 		security["namespace_options"] = sandbox["namespace_options"]
 	}

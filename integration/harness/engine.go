@@ -83,11 +83,11 @@ func (d *Daemon) Stop() error {
 		return err
 	}
 	select {
-	case _ = <-d.done: // how it ended is of no interest
+	case <-d.done: // how it ended is of no interest
 		return nil
 	case <-time.After(30 * time.Second):
 		_ = d.cmd.Process.Kill()
-		_ = <-d.done
+		<-d.done
 		return fmt.Errorf("%s did not end within 30 s of SIGTERM\n%s", d.name, d.tail())
 	}
 }
@@ -97,7 +97,7 @@ func (d *Daemon) Kill() error {
 	if err := d.cmd.Process.Kill(); err != nil && !errors.Is(err, os.ErrProcessDone) {
 		return err
 	}
-	_ = <-d.done // how it ended is known
+	<-d.done // how it ended is known
 	return nil
 }
 

@@ -22,7 +22,7 @@ type benchMode struct {
 	annotations map[string]string
 }
 
-var benchModes = []benchMode{ //nolint:gochecknoglobals // a constant table
+var benchModes = []benchMode{
 	{"direct", nil},
 	{"overlay", map[string]string{"agentsafe.dev/workspace": "overlay"}},
 	{"transaction", map[string]string{"agentsafe.dev/workspace": "overlay", "agentsafe.dev/transaction": "auto"}},
@@ -91,7 +91,7 @@ func benchUp(t *testing.T, d *harness.Bare, dir string, m benchMode, mutate func
 const benchBuild = "go test -c -o out ./fs/layer/tree"
 
 // benchWork is what is measured: prepare and clean run before and after, untimed.
-var benchWork = []struct{ name, clean, script string }{ //nolint:gochecknoglobals // a constant table
+var benchWork = []struct{ name, clean, script string }{
 	{"git status", "", "cd repo && for i in 1 2 3 4 5; do git status --short >/dev/null; done"},
 	{"go test -c", "rm -f repo/out", "cd repo && " + benchBuild},
 	{"npm install", "rm -rf node/node_modules", "cd node && npm ci --offline --no-audit --no-fund --cache /tmp/cache --loglevel=error >/dev/null"},

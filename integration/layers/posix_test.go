@@ -12,7 +12,7 @@ import (
 
 // overlayDiffers are the checks whose answer is another one on an overlay. docs/WORKSPACES.md names them; each is a
 // property of overlayfs (overlayfs.rst, "Non-standard behavior" and "renaming directories").
-var overlayDiffers = map[string]string{ //nolint:gochecknoglobals // a constant table
+var overlayDiffers = map[string]string{
 	// A directory that lies below stays where it is; mv copies.
 	"rename an old directory": "EXDEV; ok big,d,empty,f,g,h1,h2,l,loop,p",
 	// Two names of one file below are two files for an overlay, so this is not a renaming over itself.
@@ -87,7 +87,7 @@ func compareListings(t *testing.T, mode, got, want string) {
 	t.Helper()
 	lines := func(s string) map[string]bool {
 		out := map[string]bool{}
-		for _, l := range strings.Split(s, "\n") {
+		for l := range strings.SplitSeq(s, "\n") {
 			dir, _, _ := strings.Cut(l, "/")
 			dir, _, _ = strings.Cut(dir, " ")
 			if _, ok := overlayDiffers[strings.ReplaceAll(dir, "-", " ")]; !ok {

@@ -91,8 +91,8 @@ func TestStatus_OurShim(t *testing.T) {
 		for deadline := time.Now().Add(time.Minute); ; time.Sleep(50 * time.Millisecond) {
 			var topics []string
 			for line := range strings.Lines(events.Output()) {
-				if at := strings.Index(line, "/tasks/"); at >= 0 && strings.Contains(line, id) {
-					topics = append(topics, strings.Fields(line[at+len("/tasks/"):])[0])
+				if _, after, ok := strings.Cut(line, "/tasks/"); ok && strings.Contains(line, id) {
+					topics = append(topics, strings.Fields(after)[0])
 				}
 			}
 			if all := strings.Join(topics, " "); strings.Contains(all, "exit") || time.Now().After(deadline) {

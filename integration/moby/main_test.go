@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -91,12 +92,10 @@ func config(b *harness.Box, shim string) (map[string]any, error) {
 		return nil, errors.New("daemon.json of docs/CONTAINERD.md has no runtimes")
 	}
 	runtimes[byPath] = map[string]any{"runtimeType": shim}
-	for k, v := range map[string]any{
+	maps.Copy(out, map[string]any{
 		"cgroup-parent": b.CgroupParent(), "exec-opts": []string{"native.cgroupdriver=cgroupfs"}, "shutdown-timeout": 5,
 		"live-restore": true, "bip": "172.31.0.1/24", "userland-proxy": false,
-	} {
-		out[k] = v
-	}
+	})
 	return out, nil
 }
 

@@ -207,7 +207,10 @@ func TestAttack_DNSExfiltration(t *testing.T) {
 	long := strings.Repeat("abcdefgh", 5) + "x.wild.test"
 	secret := "q7m2zk4xw9t3bv8n5hy6jc1rpdlf0gsa.wild.test"
 	results, _ := try(t, rules("*.wild.test", "example.com"), []attempt{
-		{Kind: "dns", Name: "c2VjcmV0.evil.test"}, {Kind: "dns", Name: long}, {Kind: "dns", Name: secret}, {Kind: "dns", Name: "cdn-17.wild.test"},
+		{Kind: "dns", Name: "c2VjcmV0.evil.test"},
+		{Kind: "dns", Name: long},
+		{Kind: "dns", Name: secret},
+		{Kind: "dns", Name: "cdn-17.wild.test"},
 		{Kind: "dns", Name: "sub.example.com", Type: 16},
 	})
 	for i, want := range []string{"rcode 3 answers 0", "rcode 3 answers 0", "rcode 3 answers 0", "rcode 0 answers 1", "rcode 3 answers 0"} {

@@ -3,6 +3,7 @@ package network
 import (
 	"bytes"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"net"
@@ -264,7 +265,7 @@ func throughput(t *testing.T, dial dialFunc, port string, want int64) float64 {
 	for {
 		n, err := c.Read(sink)
 		got += int64(n)
-		if err == io.EOF {
+		if errors.Is(err, io.EOF) {
 			break
 		}
 		if err != nil {

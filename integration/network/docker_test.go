@@ -130,7 +130,7 @@ func TestLog(t *testing.T) {
 	path := filepath.Join(d.Root, b.ID, "network.jsonl")
 	var text []byte
 	for range 100 {
-		text, _ = os.ReadFile(path) //nolint:errcheck // it is there in a moment
+		text, _ = os.ReadFile(path)
 		if strings.Contains(string(text), `"address":"169.254.169.254"`) {
 			break
 		}

@@ -74,7 +74,7 @@ func answer(listener *os.File) {
 	defer listener.Close()
 	for {
 		poll := []unix.PollFd{{Fd: int32(listener.Fd()), Events: unix.POLLIN}}
-		if _, err := unix.Poll(poll, -1); err != nil && err != unix.EINTR { //nolint:errorlint // an errno
+		if _, err := unix.Poll(poll, -1); err != nil && err != unix.EINTR {
 			return
 		}
 		if poll[0].Revents&unix.POLLHUP != 0 {

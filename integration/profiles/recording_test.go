@@ -135,7 +135,7 @@ func recordDocker(t *testing.T, busybox harness.Image) {
 	box.MustRun(t, ctl, "profile", "generate", "--recording", "by-docker", "--name", "learned", "-o", file)
 	box.MustRun(t, ctl, "profile", "install", file)
 	if r := run("learned", job); r.Exit != 0 || !strings.Contains(r.Stdout, "x\n") {
-		text, _ := os.ReadFile(file) //nolint:errcheck // for the message alone
+		text, _ := os.ReadFile(file)
 		t.Errorf("the same job under its profile:\n%v\n%s", r, text)
 	}
 	extras := try + `try ls /opt; try ls /var/spool; try touch /etc/new; cp /bin/busybox /tmp/sh; try /tmp/sh true`

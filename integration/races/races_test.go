@@ -185,8 +185,11 @@ func TestManyIDs(t *testing.T) {
 		dir := withCgroup(t, b, ids[i])
 		wg.Go(func() {
 			for _, args := range [][]string{
-				{"create", "--bundle", dir, ids[i]}, {"start", ids[i]}, {"exec", ids[i], "true"},
-				{"exec", ids[i], "sh", "-c", "echo x >/dev/null"}, {"kill", ids[i], "KILL"},
+				{"create", "--bundle", dir, ids[i]},
+				{"start", ids[i]},
+				{"exec", ids[i], "true"},
+				{"exec", ids[i], "sh", "-c", "echo x >/dev/null"},
+				{"kill", ids[i], "KILL"},
 			} {
 				if !s.call(args...) {
 					t.Errorf("%v failed", args)

@@ -32,7 +32,7 @@ func TestDocs(t *testing.T) {
 		r := rick.do(t, "sh", "-c", line)
 		ran++
 		// doctor's status tells whether this machine can enforce the profile, and the test machine is the one that it is.
-		if r.Exit != 0 && !(strings.HasSuffix(line, "doctor") && r.Exit == 1) {
+		if r.Exit != 0 && (!strings.HasSuffix(line, "doctor") || r.Exit != 1) {
 			t.Error(r)
 		}
 		if strings.HasSuffix(line, "doctor") && !strings.Contains(r.Stdout, "without root") {

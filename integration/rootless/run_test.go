@@ -21,11 +21,15 @@ func TestRun(t *testing.T) {
 		stdout  string // expression
 		stderr  string // expression
 	}{
-		{name: "own ids and no others", user: rick, command: "id -un; id; cat /proc/self/uid_map /proc/self/gid_map",
-			stdout: `^rick\nuid=4242\(rick\) gid=4242\(rick\) groups=4242\(rick\)\n\s+4242\s+0\s+1\n\s+4242\s+0\s+1\n$`},
-		{name: "as for root: no capabilities, no new privileges, filters", user: rick,
+		{
+			name: "own ids and no others", user: rick, command: "id -un; id; cat /proc/self/uid_map /proc/self/gid_map",
+			stdout: `^rick\nuid=4242\(rick\) gid=4242\(rick\) groups=4242\(rick\)\n\s+4242\s+0\s+1\n\s+4242\s+0\s+1\n$`,
+		},
+		{
+			name: "as for root: no capabilities, no new privileges, filters", user: rick,
 			command: "grep -E 'Cap|NoNewPrivs|Seccomp:' /proc/self/status",
-			stdout:  `^CapInh:\t0+\nCapPrm:\t0+\nCapEff:\t0+\nCapBnd:\t0+\nCapAmb:\t0+\nNoNewPrivs:\t1\nSeccomp:\t2\n$`},
+			stdout:  `^CapInh:\t0+\nCapPrm:\t0+\nCapEff:\t0+\nCapBnd:\t0+\nCapAmb:\t0+\nNoNewPrivs:\t1\nSeccomp:\t2\n$`,
+		},
 		{name: "exit status", user: rick, command: "exit 7", exit: 7},
 		{name: "the folder is the user's", user: rick, command: "echo made >made && stat -c %u made; rm made", stdout: "^4242\n$"},
 		{name: "loopback and nothing else", user: rick, command: "cat /proc/net/dev | grep -c :", stdout: "^1\n$"},
@@ -35,16 +39,22 @@ func TestRun(t *testing.T) {
 		{name: "no other user's files", user: rick, command: "ls /root || ls " + "/home", stdout: "(?s).*"},
 		{name: "time-out", user: rick, flags: []string{"--timeout", "1s"}, command: "sleep 1000 & sleep 1000", exit: 124, stderr: "ran longer than 1s"},
 		{name: "what has no limit is said", user: rick, command: "true", stderr: `note: no cgroup is delegated to this user for memory, cpu, pids`},
-		{name: "number of processes", user: rick, flags: []string{"--pids-limit", "6"},
-			command: "for i in 1 2 3 4 5 6 7 8; do sleep 5 & done; wait", exit: 2, stderr: "(?i)cannot fork"},
-		{name: "memory is not approximated", user: rick, flags: []string{"--memory", "100m"}, command: "true", exit: 125,
-			stderr: `refused: linux.resources.memory.limit: controller memory is not delegated to this user \(systemd-run --user --scope -p Delegate=yes`},
+		{
+			name: "number of processes", user: rick, flags: []string{"--pids-limit", "6"},
+			command: "for i in 1 2 3 4 5 6 7 8; do sleep 5 & done; wait", exit: 2, stderr: "(?i)cannot fork",
+		},
+		{
+			name: "memory is not approximated", user: rick, flags: []string{"--memory", "100m"}, command: "true", exit: 125,
+			stderr: `refused: linux.resources.memory.limit: controller memory is not delegated to this user \(systemd-run --user --scope -p Delegate=yes`,
+		},
 		{name: "nor are processors", user: rick, flags: []string{"--cpus", "0.5"}, command: "true", exit: 125, stderr: `controller cpu is not delegated`},
 		{name: "nobody else", user: rick, flags: []string{"--user", "0"}, command: "true", exit: 125, stderr: "run as that user, 4242, and nobody else"},
 		{name: "no gateway", user: rick, flags: []string{"--profile", "build"}, command: "true", exit: 125, stderr: `refused: a gateway for a container that has no network of its own.*dialFrom = "host"`},
 		{name: "one id: own ids", user: solo, command: "id -u; cat /proc/self/uid_map; cat /proc/self/setgroups", stdout: `^4343\n\s+4343\s+0\s+1\ndeny\n$`},
-		{name: "one id: the groups stay, which is said", user: solo, command: "grep Groups /proc/self/status", stdout: `65534`,
-			stderr: `note: one id is mapped, and the task stays in this user's groups: /etc/subuid lists no ids for this user`},
+		{
+			name: "one id: the groups stay, which is said", user: solo, command: "grep Groups /proc/self/status", stdout: `65534`,
+			stderr: `note: one id is mapped, and the task stays in this user's groups: /etc/subuid lists no ids for this user`,
+		},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			t.Parallel()

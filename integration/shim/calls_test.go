@@ -240,7 +240,7 @@ func TestStates(t *testing.T) {
 		t.Fatal(err)
 	}
 	want(tasktypes.Status_RUNNING)
-	limits, err := json.Marshal(specs.LinuxResources{Pids: &specs.LinuxPids{Limit: ptr(int64(50))}})
+	limits, err := json.Marshal(specs.LinuxResources{Pids: &specs.LinuxPids{Limit: new(int64(50))}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -274,7 +274,8 @@ func TestStates(t *testing.T) {
 	}
 }
 
-func ptr[T any](v T) *T { return &v }
+//go:fix inline
+func ptr[T any](v T) *T { return new(v) }
 
 func TestSocketIsPrivate(t *testing.T) {
 	s := startShim(t, newDaemon(t), nil)

@@ -115,10 +115,8 @@ func (d *daemon) seen() []string {
 func (d *daemon) waitFor(t testing.TB, text string) {
 	t.Helper()
 	for deadline := time.Now().Add(20 * time.Second); ; time.Sleep(5 * time.Millisecond) {
-		for _, e := range d.seen() {
-			if e == text {
-				return
-			}
+		if slices.Contains(d.seen(), text) {
+			return
 		}
 		if time.Now().After(deadline) {
 			t.Fatalf("no event %q, only:\n%s", text, strings.Join(d.seen(), "\n"))
@@ -170,8 +168,7 @@ func startShim(t testing.TB, d *daemon, mutate func(*specs.Spec), flags ...strin
 }
 
 func stderrOf(err error) []byte {
-	var e *exec.ExitError
-	if errors.As(err, &e) {
+	if e, ok := errors.AsType[*exec.ExitError](err); ok {
 		return e.Stderr
 	}
 	return nil

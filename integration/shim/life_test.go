@@ -104,7 +104,7 @@ func TestOOMComesBeforeTheExit(t *testing.T) {
 	d := newDaemon(t)
 	s := startShim(t, d, func(spec *specs.Spec) {
 		harness.Sh("head -c 200m /dev/zero | tail >/dev/null; exit 9")(spec)
-		spec.Linux.Resources.Memory = &specs.LinuxMemory{Limit: ptr(int64(20 << 20)), Swap: ptr(int64(20 << 20))}
+		spec.Linux.Resources.Memory = &specs.LinuxMemory{Limit: new(int64(20 << 20)), Swap: new(int64(20 << 20))}
 	})
 	s.run(t)
 	s.wait(t, "")
@@ -169,9 +169,7 @@ func TestTwoHundredExecs(t *testing.T) {
 	s.run(t)
 	var wg sync.WaitGroup
 	for i := range n {
-		wg.Add(1)
-		go func() {
-			defer wg.Done()
+		wg.Go(func() {
 			id := "e" + strconv.Itoa(i)
 			out := filepath.Join(s.bundle.Dir, id)
 			if err := unix.Mkfifo(out, 0o600); err != nil {
@@ -201,7 +199,7 @@ func TestTwoHundredExecs(t *testing.T) {
 			if _, err := s.TTRPCTaskService.Delete(timeout(t), &task.DeleteRequest{ID: s.id, ExecID: id}); err != nil {
 				t.Errorf("exec %d: %v", i, err)
 			}
-		}()
+		})
 	}
 	wg.Wait()
 	for _, name := range []string{"fd", "task"} {
@@ -238,11 +236,9 @@ func TestOneHundredContainers(t *testing.T) {
 	each := func(do func(s *shim)) {
 		var wg sync.WaitGroup
 		for _, s := range shims {
-			wg.Add(1)
-			go func() {
-				defer wg.Done()
+			wg.Go(func() {
 				do(s)
-			}()
+			})
 		}
 		wg.Wait()
 	}

@@ -31,8 +31,15 @@ func TestSoak(t *testing.T) {
 		name string
 		do   func(t *testing.T, id string)
 	}{
-		{"none", s.plain}, {"exec", s.exec}, {"init killed", s.initKilled}, {"shim killed", s.shimKilled}, {"shim killed during exec", s.shimKilledInExec},
-		{"slow reader", s.slowReader}, {"full disk", s.fullDisk}, {"shim killed while starting", s.shimKilledEarly}, {"containerd killed", s.daemonKilled},
+		{"none", s.plain},
+		{"exec", s.exec},
+		{"init killed", s.initKilled},
+		{"shim killed", s.shimKilled},
+		{"shim killed during exec", s.shimKilledInExec},
+		{"slow reader", s.slowReader},
+		{"full disk", s.fullDisk},
+		{"shim killed while starting", s.shimKilledEarly},
+		{"containerd killed", s.daemonKilled},
 	}
 	s.plain(t, box.ID()) // what is made once and kept is there
 	s.settle(t)

@@ -46,7 +46,7 @@ func TestMain(m *testing.M) {
 }
 
 // needStack imports the large image, once.
-var needStack = sync.OnceValue(func() error { //nolint:gochecknoglobals // imported once for all tests
+var needStack = sync.OnceValue(func() error {
 	stack, err := harness.Stack(context.Background())
 	if err != nil {
 		return err

@@ -100,7 +100,7 @@ func afterCreate(t *testing.T, older, newer *harness.Bare) {
 
 func whileRunning(t *testing.T, older, newer *harness.Bare, profile string) {
 	c := older.Up(t, func(s *specs.Spec) {
-		s.Linux.Resources.Pids = &specs.LinuxPids{Limit: ptr(int64(100))}
+		s.Linux.Resources.Pids = &specs.LinuxPids{Limit: new(int64(100))}
 	})
 	wantState(t, newer, c.ID, "running")
 	if list := newer.Must(t, "list", "-q"); !strings.Contains(list, c.ID) {
@@ -126,7 +126,8 @@ func whileRunning(t *testing.T, older, newer *harness.Bare, profile string) {
 	newer.Must(t, "delete", c.ID)
 }
 
-func ptr[T any](v T) *T { return &v }
+//go:fix inline
+func ptr[T any](v T) *T { return new(v) }
 
 // TestOlderSupervised: a container whose limits an older monitor holds, with a workspace in layers, and execs that are
 // transactions of both versions.

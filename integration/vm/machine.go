@@ -99,7 +99,7 @@ func boot(ctx context.Context, dir string, img image, work string) (results []by
 	}
 	results = bytes.ReplaceAll(results, []byte("\r\n"), []byte("\n"))
 	if !bytes.Contains(results, []byte(sectionMark+"end\n")) {
-		log, _ := os.ReadFile(console) //nolint:errcheck // it only helps to understand
+		log, _ := os.ReadFile(console)
 		return results, fmt.Errorf("the machine ended before its tests: %w\nconsole:\n%s\ntests:\n%s", runErr, lastOf(log), lastOf(results))
 	}
 	return results, nil

@@ -10,8 +10,10 @@ func TestParse(t *testing.T) {
 		t.Fatalf("sections: %+v", got)
 	}
 	for i, want := range []outcome{
-		{"TestA", "FAIL", "    a_test.go:1: bad\n    --- FAIL: TestA/sub (0.10s)\n"}, {"TestB", "PASS", ""},
-		{"TestC", "SKIP", "    c_test.go:3: probe systemd: absent\n"}, {"TestD", "FAIL", "no verdict\npanic: end\n"},
+		{"TestA", "FAIL", "    a_test.go:1: bad\n    --- FAIL: TestA/sub (0.10s)\n"},
+		{"TestB", "PASS", ""},
+		{"TestC", "SKIP", "    c_test.go:3: probe systemd: absent\n"},
+		{"TestD", "FAIL", "no verdict\npanic: end\n"},
 	} {
 		if got[0].tests[i] != want {
 			t.Errorf("test %d: %+v, want %+v", i, got[0].tests[i], want)

@@ -180,8 +180,13 @@ func TestAnd(t *testing.T) {
 		proto Protocol
 		code  Code
 	}{
-		{"x.test", 443, TLS, ""}, {"q.y.test", 443, TLS, ""}, {"z.y.test", 443, TLS, DeniedByRule}, {"other.test", 443, TLS, NoRule}, {"a.example", 443, TLS, ""},
-		{"a.example", 443, Raw, WrongProtocol}, {"w.example", 80, HTTP, ""},
+		{"x.test", 443, TLS, ""},
+		{"q.y.test", 443, TLS, ""},
+		{"z.y.test", 443, TLS, DeniedByRule},
+		{"other.test", 443, TLS, NoRule},
+		{"a.example", 443, TLS, ""},
+		{"a.example", 443, Raw, WrongProtocol},
+		{"w.example", 80, HTTP, ""},
 	} {
 		if d := p.Connect(tc.host, tc.port, tc.proto); d.Code != tc.code {
 			t.Errorf("%s:%d %s: %+v", tc.host, tc.port, tc.proto, d)

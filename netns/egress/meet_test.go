@@ -17,8 +17,13 @@ func TestMeet(t *testing.T) {
 		{"10.0.0.0/8:443", "10.1.0.0/16:1-1000", "10.1.0.0/16:443"},
 		{"http://10.0.0.1", "10.0.0.0/8:80", "http://10.0.0.1:80"},
 		{"[fd00::/8]:443", "[fd00::1]:443", "[fd00::1]:443"},
-		{"a.test", "b.test", ""}, {"ssh://a.test:443", "a.test", ""}, {"a.test:80", "a.test:443", ""}, {"10.0.0.0/8", "*:443", ""},
-		{"http://a.test/x", "http://a.test/xy", ""}, {"GET http://a.test", "PUT http://a.test", ""}, {"*.a.test", "a.test", ""},
+		{"a.test", "b.test", ""},
+		{"ssh://a.test:443", "a.test", ""},
+		{"a.test:80", "a.test:443", ""},
+		{"10.0.0.0/8", "*:443", ""},
+		{"http://a.test/x", "http://a.test/xy", ""},
+		{"GET http://a.test", "PUT http://a.test", ""},
+		{"*.a.test", "a.test", ""},
 	} {
 		a, errA := ParseRule(c[0])
 		b, errB := ParseRule(c[1])

@@ -232,12 +232,7 @@ func (p *Policy) connect(unsafeHost string, port uint16, proto Protocol, also fu
 }
 
 func (r *Rule) speaks(proto Protocol) bool {
-	for _, p := range r.protocols {
-		if p == proto {
-			return true
-		}
-	}
-	return false
+	return slices.Contains(r.protocols, proto)
 }
 
 // ConnectAddress decides on a connection to an address that stands for no name.

@@ -248,7 +248,7 @@ func (f *flow) release(reset bool) {
 		if reset {
 			unix.SetsockoptLinger(e.fd, unix.SOL_SOCKET, unix.SO_LINGER, &unix.Linger{Onoff: 1}) //nolint:errcheck // closing is what counts
 		}
-		unix.Close(e.fd) //nolint:errcheck // nothing can be done
+		unix.Close(e.fd)
 	}
 	for _, w := range []*way{&f.out, &f.in} {
 		if w.pipe != nil {

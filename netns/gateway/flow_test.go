@@ -26,7 +26,7 @@ func tcpPair(t testing.TB) (a, b *net.TCPConn) {
 	defer l.Close()
 	dialled := make(chan *net.TCPConn, 1)
 	go func() {
-		c, _ := net.DialTCP("tcp", nil, l.Addr().(*net.TCPAddr)) //nolint:errcheck // nil tells
+		c, _ := net.DialTCP("tcp", nil, l.Addr().(*net.TCPAddr))
 		dialled <- c
 	}()
 	b, err = l.AcceptTCP()
@@ -82,7 +82,7 @@ func TestFlow(t *testing.T) {
 	r := startFlow(t, l, &flow{out: way{held: []byte("head "), moved: 5}})
 	const size = 24 << 20
 	data := make([]byte, size)
-	rand.Read(data) //nolint:errcheck // never fails
+	rand.Read(data)
 	send := func(c *net.TCPConn) {
 		c.Write(data)  //nolint:errcheck // the other side counts
 		c.CloseWrite() //nolint:errcheck // likewise
@@ -90,7 +90,7 @@ func TestFlow(t *testing.T) {
 	receive := func(c *net.TCPConn) chan []byte {
 		got := make(chan []byte, 1)
 		go func() {
-			b, _ := io.ReadAll(c) //nolint:errcheck // the bytes are compared
+			b, _ := io.ReadAll(c)
 			got <- b
 		}()
 		return got
@@ -120,7 +120,7 @@ func TestFlow_BackPressure(t *testing.T) {
 	}
 	got := make(chan int64, 1)
 	go func() {
-		n, _ := io.Copy(io.Discard, r.server) //nolint:errcheck // counted
+		n, _ := io.Copy(io.Discard, r.server)
 		got <- n
 	}()
 	r.client.CloseWrite() //nolint:errcheck // the server's end of file tells
@@ -224,7 +224,7 @@ func TestFlow_Filter(t *testing.T) {
 			r.client.CloseWrite() //nolint:errcheck // likewise
 			r.server.CloseWrite() //nolint:errcheck // likewise
 		}
-		got, _ := io.ReadAll(r.server) //nolint:errcheck // a reset, or the end
+		got, _ := io.ReadAll(r.server)
 		if want := map[bool]string{true: first}[allowed]; string(got) != want {
 			t.Errorf("%q passes of %q", got, first)
 		}

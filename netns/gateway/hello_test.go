@@ -6,6 +6,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"net"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -51,7 +52,7 @@ func split(hello []byte, size int) []byte {
 
 func TestParseHello(t *testing.T) {
 	whole := clientHello(t, &tls.Config{ServerName: "example.com"})
-	for name, data := range map[string][]byte{"one record": whole, "records of 7 bytes": split(whole, 7), "records of 1 byte": split(whole, 1), "and more": append(whole[:len(whole):len(whole)], 1, 2, 3)} {
+	for name, data := range map[string][]byte{"one record": whole, "records of 7 bytes": split(whole, 7), "records of 1 byte": split(whole, 1), "and more": append(slices.Clip(whole), 1, 2, 3)} {
 		h, err := parseHello(data)
 		if err != nil || h.serverName != "example.com" || h.encrypted {
 			t.Errorf("%s: %+v, %v", name, h, err)

@@ -66,7 +66,7 @@ func newLoop(idle time.Duration) (*loop, error) {
 func (l *loop) closeFiles() {
 	l.file.Close()
 	if l.wake >= 0 {
-		unix.Close(l.wake) //nolint:errcheck // likewise
+		unix.Close(l.wake)
 	}
 }
 

@@ -44,7 +44,7 @@ func (n *names) assign(name string) (v4, v6 netip.Addr, ok bool) {
 // free finds the first free slot from the name's hash on.
 func (n *names) free(name string) uint32 {
 	h := fnv.New32a()
-	h.Write([]byte(name)) //nolint:errcheck // never fails
+	h.Write([]byte(name))
 	slots := n.slots()
 	for slot := h.Sum32() % slots; ; slot = (slot + 1) % slots {
 		if _, taken := n.bySlot[slot]; !taken {

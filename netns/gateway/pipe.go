@@ -60,6 +60,6 @@ func (pool *pipePool) put(p *pipe) {
 }
 
 func (p *pipe) close() {
-	unix.Close(p.r) //nolint:errcheck // nothing can be done
-	unix.Close(p.w) //nolint:errcheck // likewise
+	unix.Close(p.r)
+	unix.Close(p.w)
 }

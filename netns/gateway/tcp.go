@@ -244,8 +244,7 @@ func (s *session) dialled(upstream net.Conn) Event {
 }
 
 func unreachable(err error) egress.Decision {
-	var refused *refusedError
-	if errors.As(err, &refused) {
+	if refused, ok := errors.AsType[*refusedError](err); ok {
 		return refused.Decision
 	}
 	return egress.Decision{Code: egress.Unreachable, Reason: err.Error()}
@@ -334,7 +333,7 @@ func readHead(c *net.TCPConn, limit time.Duration) ([]byte, egress.Protocol, err
 func (g *Gateway) refuse(s *session, head []byte, d egress.Decision) {
 	if head == nil {
 		var proto egress.Protocol
-		head, proto, _ = readHead(s.conn, refusalPatience) //nolint:errcheck // a reset says it as well
+		head, proto, _ = readHead(s.conn, refusalPatience)
 		s.speaks(proto)
 	}
 	g.log.add(s.event("connect").decided(d))
@@ -422,6 +421,6 @@ func originalDestination(c *net.TCPConn) (netip.AddrPort, error) {
 
 // addrPort is the destination of a session without a name.
 func addrPort(s *session) netip.AddrPort {
-	a, _ := netip.ParseAddr(s.address) //nolint:errcheck // it was made from one
+	a, _ := netip.ParseAddr(s.address)
 	return netip.AddrPortFrom(a, s.port)
 }

@@ -27,7 +27,7 @@ func openUplink() (*uplink, error) {
 	}
 	const groups = unix.RTMGRP_IPV4_IFADDR | unix.RTMGRP_IPV6_IFADDR | unix.RTMGRP_IPV4_ROUTE | unix.RTMGRP_IPV6_ROUTE
 	if err := unix.Bind(fd, &unix.SockaddrNetlink{Family: unix.AF_NETLINK, Groups: groups}); err != nil {
-		unix.Close(fd) //nolint:errcheck // the first error is the one to report
+		unix.Close(fd)
 		return nil, os.NewSyscallError("bind", err)
 	}
 	return &uplink{os.NewFile(uintptr(fd), "uplink")}, nil

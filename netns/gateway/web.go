@@ -235,7 +235,7 @@ func (w *web) forward(rw http.ResponseWriter, r *http.Request, s *session, host 
 	var d egress.Decision
 	if host == "" {
 		host = s.address
-		dst, _ := netip.ParseAddr(s.address) //nolint:errcheck // it was an address
+		dst, _ := netip.ParseAddr(s.address)
 		d = p.ConnectAddress(netip.AddrPortFrom(dst, s.port), egress.HTTP)
 	} else {
 		d = p.Request(host, s.port, r.Method, r.URL.EscapedPath())

@@ -186,10 +186,8 @@ func fsType(path string) int64 {
 // hierarchy returns the hierarchy that holds controller.
 func (h *Host) hierarchy(controller string) (Hierarchy, bool) {
 	for _, hier := range h.Hierarchies {
-		for _, c := range hier.Controllers {
-			if c == controller {
-				return hier, true
-			}
+		if slices.Contains(hier.Controllers, controller) {
+			return hier, true
 		}
 	}
 	return Hierarchy{}, false

@@ -13,7 +13,8 @@ import (
 // testParent is the one cgroup below which every test works.
 var testParent = "/agentsafe-cgroup-test-" + strconv.Itoa(os.Getpid())
 
-func ptr[T any](v T) *T { return &v }
+//go:fix inline
+func ptr[T any](v T) *T { return new(v) }
 
 // TestMain checks that the tests leave no cgroup and no process behind. As a re-exec'd child it plays a role instead.
 func TestMain(m *testing.M) {

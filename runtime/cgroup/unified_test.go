@@ -104,7 +104,7 @@ func TestOwnerUID(t *testing.T) {
 	if !host.Unified {
 		return
 	}
-	cfg, err := Plan(Input{ID: "t", CgroupsPath: testPath(t), OwnerUID: ptr(1234), Host: host})
+	cfg, err := Plan(Input{ID: "t", CgroupsPath: testPath(t), OwnerUID: new(1234), Host: host})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -141,7 +141,7 @@ func TestMemoryCheckBeforeUpdate(t *testing.T) {
 		n, err := readUint(g.Path("memory"), file)
 		return err == nil && n > 1<<20
 	})
-	r := &specs.LinuxResources{Memory: &specs.LinuxMemory{Limit: ptr[int64](8192), CheckBeforeUpdate: ptr(true)}}
+	r := &specs.LinuxResources{Memory: &specs.LinuxMemory{Limit: ptr[int64](8192), CheckBeforeUpdate: new(true)}}
 	var field *FieldError
 	if err := g.Set(r); !errors.As(err, &field) || field.Field != "linux.resources.memory.limit" {
 		t.Errorf("limit below usage: %v", err)

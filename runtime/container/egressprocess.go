@@ -222,7 +222,7 @@ func listenIn(dir *os.File, name string) (*os.File, error) {
 // gatewayUID derives a uid from a container's id.
 func gatewayUID(id string) uint32 {
 	h := fnv.New32a()
-	h.Write([]byte(id)) //nolint:errcheck // never fails
+	h.Write([]byte(id))
 	return gatewayUIDs + h.Sum32()%gatewayUIDCount
 }
 
@@ -247,7 +247,7 @@ func gatewayCgroup() (*os.File, uint64, error) {
 	if err != nil {
 		return nil, 0, fmt.Errorf("open cgroup2: %w", err)
 	}
-	defer unix.Close(fs) //nolint:errcheck // only a handle
+	defer unix.Close(fs)
 	if err := unix.FsconfigCreate(fs); err != nil {
 		return nil, 0, fmt.Errorf("open cgroup2: %w", err)
 	}
@@ -255,7 +255,7 @@ func gatewayCgroup() (*os.File, uint64, error) {
 	if err != nil {
 		return nil, 0, fmt.Errorf("mount cgroup2: %w", err)
 	}
-	defer unix.Close(mount) //nolint:errcheck // the directory keeps it
+	defer unix.Close(mount)
 	if err := unix.Mkdirat(mount, gatewayProgram, 0o755); err != nil && !errors.Is(err, unix.EEXIST) {
 		return nil, 0, fmt.Errorf("make cgroup of gateways: %w", err)
 	}
@@ -265,7 +265,7 @@ func gatewayCgroup() (*os.File, uint64, error) {
 	}
 	var st unix.Stat_t
 	if err := unix.Fstat(fd, &st); err != nil {
-		unix.Close(fd) //nolint:errcheck // the first error is the one to report
+		unix.Close(fd)
 		return nil, 0, fmt.Errorf("stat cgroup of gateways: %w", err)
 	}
 	return os.NewFile(uintptr(fd), gatewayProgram), st.Ino, nil

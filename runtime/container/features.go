@@ -44,16 +44,14 @@ func Features(version string) *features.Features {
 
 func mountOptionNames() []string {
 	var out []string
-	for _, n := range []string{
+	out = append(out, []string{
 		"async", "atime", "bind", "defaults", "dev", "diratime", "dirsync", "exec", "lazytime", "loud", "noatime", "nodev",
 		"nodiratime", "noexec", "nolazytime", "norelatime", "nostrictatime", "nosuid", "nosymfollow", "private", "ratime",
 		"rbind", "rdev", "rdiratime", "relatime", "remount", "rexec", "rnoatime", "rnodev", "rnodiratime", "rnoexec",
 		"rnorelatime", "rnostrictatime", "rnosuid", "rnosymfollow", "ro", "rprivate", "rrelatime", "rro", "rrw", "rshared",
 		"rslave", "rstrictatime", "rsuid", "rsymfollow", "runbindable", "rw", "shared", "silent", "slave", "strictatime",
 		"suid", "symfollow", "sync", "tmpcopyup", "unbindable",
-	} {
-		out = append(out, n)
-	}
+	}...)
 	return out
 }
 

@@ -268,9 +268,7 @@ func TestWriteFileAtIsAtomic(t *testing.T) {
 	}
 	var wg sync.WaitGroup
 	stop := make(chan struct{})
-	wg.Add(1)
-	go func() {
-		defer wg.Done()
+	wg.Go(func() {
 		for i := 0; ; i++ {
 			select {
 			case <-stop:
@@ -282,7 +280,7 @@ func TestWriteFileAtIsAtomic(t *testing.T) {
 				}
 			}
 		}
-	}()
+	})
 	for range 500 {
 		got, err := os.ReadFile(filepath.Join(dir.Name(), "f"))
 		if err != nil || string(got) != texts[0] && string(got) != texts[1] {
@@ -350,9 +348,7 @@ func TestClaimIsExclusive(t *testing.T) {
 	var mu sync.Mutex
 	var wg sync.WaitGroup
 	for range 8 {
-		wg.Add(1)
-		go func() {
-			defer wg.Done()
+		wg.Go(func() {
 			c, err := r.claim("x")
 			if err != nil {
 				if !errors.Is(err, ErrExist) {
@@ -365,7 +361,7 @@ func TestClaimIsExclusive(t *testing.T) {
 			mu.Unlock()
 			c.unlock()
 			c.Close()
-		}()
+		})
 	}
 	wg.Wait()
 	if won != 1 {

@@ -34,7 +34,7 @@ func (r *Runtime) podTag() string {
 	if err != nil {
 		root = r.opts.Root
 	}
-	h.Write([]byte(root)) //nolint:errcheck // never fails
+	h.Write([]byte(root))
 	return fmt.Sprintf("%016x", h.Sum64())
 }
 

@@ -137,7 +137,7 @@ func (c *Container) watch(rec *Recording, pid int, process *specs.Process) error
 		return fmt.Errorf("start recorder: %w", err)
 	}
 	r.SetReadDeadline(time.Now().Add(launchTimeout)) //nolint:errcheck // a pipe has deadlines
-	answer, _ := bufio.NewReader(r).ReadString('\n') //nolint:errcheck // the answer is judged
+	answer, _ := bufio.NewReader(r).ReadString('\n')
 	done := make(chan struct{})
 	go func() {
 		defer close(done)

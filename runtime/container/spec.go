@@ -171,9 +171,12 @@ func validateHooks(h *specs.Hooks) error {
 		name string
 		list []specs.Hook
 	}{
-		{"prestart", h.Prestart}, {"createRuntime", h.CreateRuntime}, //nolint:staticcheck // Docker's network needs prestart
-		{"createContainer", h.CreateContainer}, {"startContainer", h.StartContainer},
-		{"poststart", h.Poststart}, {"poststop", h.Poststop},
+		{"prestart", h.Prestart},
+		{"createRuntime", h.CreateRuntime}, //nolint:staticcheck // Docker's network needs prestart
+		{"createContainer", h.CreateContainer},
+		{"startContainer", h.StartContainer},
+		{"poststart", h.Poststart},
+		{"poststop", h.Poststop},
 	} {
 		for i, hook := range kind.list {
 			if !strings.HasPrefix(hook.Path, "/") {

@@ -181,7 +181,7 @@ func nameServers(path string) ([]netip.Addr, error) {
 // externalServers parses dockerd's note: "[10.0.0.2 host(10.0.0.3)]".
 func externalServers(list string) []netip.Addr {
 	var out []netip.Addr
-	for _, word := range strings.Fields(strings.Trim(strings.TrimSpace(list), "[]")) {
+	for word := range strings.FieldsSeq(strings.Trim(strings.TrimSpace(list), "[]")) {
 		word = strings.TrimSuffix(strings.TrimPrefix(word, "host("), ")")
 		if a, err := netip.ParseAddr(word); err == nil {
 			out = append(out, a)

@@ -70,7 +70,7 @@ func (c *Container) runStartHook(ctx context.Context, h *specs.Hook) error {
 	if err != nil || status == 0 {
 		return err
 	}
-	text, _ := io.ReadAll(io.NewSectionReader(output, 0, hookOutputBytes)) //nolint:errcheck // the status is the error
+	text, _ := io.ReadAll(io.NewSectionReader(output, 0, hookOutputBytes))
 	if status.Signaled() {
 		return fmt.Errorf("signal: %v: %s", status.Signal(), strings.TrimSpace(string(text)))
 	}
@@ -100,7 +100,7 @@ func (c *Container) startHook(o *ExecOptions, process *specs.Process) (*initproc
 // memoryFile holds data in an anonymous file, at whose beginning it stands. The caller owns it.
 func memoryFile(name string, data []byte) (*os.File, error) {
 	fd, err := unix.MemfdCreate(name, unix.MFD_CLOEXEC|unix.MFD_NOEXEC_SEAL)
-	if err == unix.EINVAL { //nolint:errorlint // Linux < 6.3 has no MFD_NOEXEC_SEAL
+	if err == unix.EINVAL {
 		fd, err = unix.MemfdCreate(name, unix.MFD_CLOEXEC)
 	}
 	if err != nil {

@@ -86,7 +86,7 @@ func (c *Container) beginTransaction(process *specs.Process, o *ExecOptions, pid
 		}
 		mounted, err := l.Mount(began, &l.Workspaces[i], b.tree)
 		// The end of a detached mount waits for all processors (synchronize_rcu), which nobody else needs to do.
-		go b.tree.Close() //nolint:errcheck // nothing was written through it
+		go b.tree.Close()
 		if err != nil {
 			return tx, err
 		}

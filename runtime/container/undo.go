@@ -1,5 +1,7 @@
 package container
 
+import "slices"
+
 // undoStack is what has to be given back, last first, if a creation fails.
 type undoStack struct{ steps []func() }
 
@@ -7,8 +9,8 @@ func (u *undoStack) push(f func()) { u.steps = append(u.steps, f) }
 
 // run undoes everything; after keep there is nothing left to undo.
 func (u *undoStack) run() {
-	for i := len(u.steps) - 1; i >= 0; i-- {
-		u.steps[i]()
+	for _, v := range slices.Backward(u.steps) {
+		v()
 	}
 	u.steps = nil
 }

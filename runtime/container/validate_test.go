@@ -15,7 +15,8 @@ import (
 	"github.com/agentsafe/agentsafe/fs/rootfs"
 )
 
-func ptr[T any](v T) *T { return &v }
+//go:fix inline
+func ptr[T any](v T) *T { return new(v) }
 
 func goodSpec() *specs.Spec {
 	s := ExampleSpec(false)
@@ -83,7 +84,7 @@ func TestValidateSpecNamesTheField(t *testing.T) {
 		},
 		"linux.readonlyPaths[1]":    {func(s *specs.Spec) { s.Linux.ReadonlyPaths[1] = "" }},
 		"hooks.poststop[1].path":    {func(s *specs.Spec) { s.Hooks = hook(specs.Hook{Path: "bin/x"}) }, func(s *specs.Spec) { s.Hooks = hook(specs.Hook{}) }},
-		"hooks.poststop[1].timeout": {func(s *specs.Spec) { s.Hooks = hook(specs.Hook{Path: "/x", Timeout: ptr(0)}) }, func(s *specs.Spec) { s.Hooks = hook(specs.Hook{Path: "/x", Timeout: ptr(-1)}) }},
+		"hooks.poststop[1].timeout": {func(s *specs.Spec) { s.Hooks = hook(specs.Hook{Path: "/x", Timeout: new(0)}) }, func(s *specs.Spec) { s.Hooks = hook(specs.Hook{Path: "/x", Timeout: new(-1)}) }},
 	} {
 		for i, b := range broken {
 			s := goodSpec()
@@ -101,7 +102,7 @@ func TestPlanProcessNamesTheField(t *testing.T) {
 	root := openTemp(t)
 	for field, broken := range map[string]func(*specs.Process){
 		"process.consoleSize": func(p *specs.Process) { p.ConsoleSize = &specs.Box{Height: 65536} },
-		"process.oomScoreAdj": func(p *specs.Process) { p.OOMScoreAdj = ptr(1001) },
+		"process.oomScoreAdj": func(p *specs.Process) { p.OOMScoreAdj = new(1001) },
 		"process.capabilities.ambient[1]": func(p *specs.Process) {
 			p.Capabilities.Ambient = []string{"CAP_KILL", "CAP_NOPE"}
 		},
@@ -175,7 +176,7 @@ func TestPlanSysctls(t *testing.T) {
 func TestPlanDevices(t *testing.T) {
 	mode := os.FileMode(0o4777)
 	out, err := planDevices([]specs.LinuxDevice{
-		{Path: "/dev/null", Type: "c", Major: 1, Minor: 3, FileMode: &mode, UID: ptr(uint32(5))},
+		{Path: "/dev/null", Type: "c", Major: 1, Minor: 3, FileMode: &mode, UID: new(uint32(5))},
 		{Path: "dev/x", Type: "p", Major: -1},
 		{Path: "/dev/sda", Type: "b", Major: 4095, Minor: 1<<20 - 1},
 	})

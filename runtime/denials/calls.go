@@ -11,13 +11,13 @@ import (
 // The tables are "number name" lines, as golang.org/x/sys has them; a test compares.
 //
 //go:embed calls-amd64.txt
-var callsAMD64 string //nolint:gochecknoglobals // embedded
+var callsAMD64 string
 
 //go:embed calls-arm64.txt
-var callsARM64 string //nolint:gochecknoglobals // embedded
+var callsARM64 string
 
 //go:embed calls-386.txt
-var calls386 string //nolint:gochecknoglobals // embedded
+var calls386 string
 
 // GOARCH names an AUDIT_ARCH_ value as Go does; "" for one that is not known here.
 func GOARCH(auditArch uint32) string {

@@ -26,19 +26,37 @@ func TestParse(t *testing.T) {
 		want Message
 		ok   bool
 	}{
-		{typeSeccomp, `audit(1364481363.243:24287): auid=4294967295 uid=1000 gid=1000 ses=1 pid=4711 comm="a b" exe="/bin/x" sig=0 arch=c000003e syscall=101 compat=0 ip=0x7f code=0x50000` + "\x00",
-			Message{Time: at, PID: 4711, Program: "a b", Exe: "/bin/x", Arch: unix.AUDIT_ARCH_X86_64, Call: 101, syscall: true}, true},
-		{typeSeccomp, `audit(1364481363.243:1): pid=1 comm=612022 exe="/x" arch=c000003e syscall=1 code=0x50026`,
-			Message{Time: at, PID: 1, Program: `a "`, Exe: "/x", Arch: unix.AUDIT_ARCH_X86_64, Call: 1, syscall: true}, true},
+		{
+			typeSeccomp, `audit(1364481363.243:24287): auid=4294967295 uid=1000 gid=1000 ses=1 pid=4711 comm="a b" exe="/bin/x" sig=0 arch=c000003e syscall=101 compat=0 ip=0x7f code=0x50000` + "\x00",
+			Message{Time: at, PID: 4711, Program: "a b", Exe: "/bin/x", Arch: unix.AUDIT_ARCH_X86_64, Call: 101, syscall: true},
+			true,
+		},
+		{
+			typeSeccomp, `audit(1364481363.243:1): pid=1 comm=612022 exe="/x" arch=c000003e syscall=1 code=0x50026`,
+			Message{Time: at, PID: 1, Program: `a "`, Exe: "/x", Arch: unix.AUDIT_ARCH_X86_64, Call: 1, syscall: true},
+			true,
+		},
 		{typeSeccomp, `audit(1364481363.243:1): pid=1 comm="x" syscall=1 code=0x7ffc0000`, Message{}, false}, // logged, and allowed
-		{typeLandlockDomain, `audit(1364481363.243:1): domain=195ba459b status=allocated mode=enforcing pid=300 uid=0 exe="/root/x" comm="x"`,
-			Message{Time: at, PID: 300, Program: "x", Exe: "/root/x", Domain: "195ba459b", NewDomain: true}, true},
-		{typeLandlockDomain, `audit(1364481363.243:1): domain=195ba459b status=deallocated denials=3`,
-			Message{Time: at, Domain: "195ba459b"}, true},
-		{typeLandlockAccess, `audit(1364481363.243:1): domain=195ba459b blockers=fs.write_file,fs.make_reg path="/usr/bin" dev="vda2" ino=351`,
-			Message{Time: at, Domain: "195ba459b", Blockers: []string{"fs.write_file", "fs.make_reg"}, Path: "/usr/bin"}, true},
-		{typeLandlockAccess, `audit(1364481363.243:1): domain=1 blockers=net.connect_tcp daddr=127.0.0.1 dest=80`,
-			Message{Time: at, Domain: "1", Blockers: []string{"net.connect_tcp"}, Port: 80}, true},
+		{
+			typeLandlockDomain, `audit(1364481363.243:1): domain=195ba459b status=allocated mode=enforcing pid=300 uid=0 exe="/root/x" comm="x"`,
+			Message{Time: at, PID: 300, Program: "x", Exe: "/root/x", Domain: "195ba459b", NewDomain: true},
+			true,
+		},
+		{
+			typeLandlockDomain, `audit(1364481363.243:1): domain=195ba459b status=deallocated denials=3`,
+			Message{Time: at, Domain: "195ba459b"},
+			true,
+		},
+		{
+			typeLandlockAccess, `audit(1364481363.243:1): domain=195ba459b blockers=fs.write_file,fs.make_reg path="/usr/bin" dev="vda2" ino=351`,
+			Message{Time: at, Domain: "195ba459b", Blockers: []string{"fs.write_file", "fs.make_reg"}, Path: "/usr/bin"},
+			true,
+		},
+		{
+			typeLandlockAccess, `audit(1364481363.243:1): domain=1 blockers=net.connect_tcp daddr=127.0.0.1 dest=80`,
+			Message{Time: at, Domain: "1", Blockers: []string{"net.connect_tcp"}, Port: 80},
+			true,
+		},
 		{1300, `audit(1364481363.243:1): pid=1`, Message{}, false},
 		{typeSeccomp, `nonsense`, Message{}, false},
 		{typeSeccomp, ``, Message{}, false},

@@ -49,7 +49,7 @@ func Listen() (*Reader, error) {
 		return nil, fmt.Errorf("%w: open netlink socket: %w", ErrUnsupported, err)
 	}
 	if err := unix.Bind(fd, &unix.SockaddrNetlink{Family: unix.AF_NETLINK, Groups: readLog}); err != nil {
-		unix.Close(fd) //nolint:errcheck // the first error is the one to report
+		unix.Close(fd)
 		return nil, fmt.Errorf("%w: join the audit log's readers: %w", ErrUnsupported, err)
 	}
 	// A burst must not be lost to a small buffer; without the privilege the default stays.
@@ -138,7 +138,7 @@ func Parse(kind uint16, text string) (Message, bool) {
 	code := uint64(0)
 	for _, f := range fields(rest) {
 		number := func(base int) uint64 {
-			v, _ := strconv.ParseUint(strings.TrimPrefix(f.value, "0x"), base, 64) //nolint:errcheck // 0 for what is no number
+			v, _ := strconv.ParseUint(strings.TrimPrefix(f.value, "0x"), base, 64)
 			return v
 		}
 		switch f.key {

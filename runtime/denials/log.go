@@ -70,7 +70,7 @@ func (l *Log) Close() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.out != nil {
-		l.out.Close() //nolint:errcheck // every line was written at once
+		l.out.Close()
 		l.out = nil
 	}
 }

@@ -17,7 +17,8 @@ import (
 
 var update = flag.Bool("update", false, "rewrite the golden files")
 
-func ptr[T any](v T) *T { return &v }
+//go:fix inline
+func ptr[T any](v T) *T { return new(v) }
 
 // dockerProcess is what Docker asks of a process, under the agent profile.
 func dockerProcess() Process {
@@ -80,7 +81,7 @@ func fullExec() *Exec {
 	in.Terminal, in.ConsoleFD, in.Rows, in.Columns = true, 6, 24, 80
 	in.ApparmorProfile, in.SelinuxLabel = "docker-default", "system_u:system_r:container_t:s0"
 	in.Scheduler = &Scheduler{Policy: 3, Nice: 5}
-	in.IOPriority, in.Personality, in.Affinity = ptr(2<<13), ptr(uint64(8)), []byte{3, 0, 0, 0, 0, 0, 0, 0}
+	in.IOPriority, in.Personality, in.Affinity = new(2<<13), new(uint64(8)), []byte{3, 0, 0, 0, 0, 0, 0, 0}
 	in.Caps.Ambient, in.Caps.Inheritable = 1<<unix.CAP_NET_BIND_SERVICE, 1<<unix.CAP_NET_BIND_SERVICE
 	in.PreserveFDs = 1
 	return in
@@ -187,7 +188,7 @@ func randomProcess(r *rand.Rand) Process {
 	}
 	in.PreserveFDs = r.IntN(3)
 	if yes() {
-		in.Scheduler, in.IOPriority, in.Personality, in.Affinity = &Scheduler{}, ptr(1), ptr(uint64(0)), []byte{1}
+		in.Scheduler, in.IOPriority, in.Personality, in.Affinity = &Scheduler{}, new(1), new(uint64(0)), []byte{1}
 	}
 	return in
 }

@@ -6,7 +6,6 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-//nolint:gochecknoglobals // a probe, asked once
 var landlockABI = sync.OnceValue(func() int {
 	abi, _, errno := unix.Syscall(unix.SYS_LANDLOCK_CREATE_RULESET, 0, 0, unix.LANDLOCK_CREATE_RULESET_VERSION)
 	if errno != 0 {

@@ -119,7 +119,7 @@ func finish(t *testing.T, c *Child, out *os.File) string {
 		t.Fatal(err)
 	}
 	st, err := c.Wait()
-	data, _ := io.ReadAll(io.NewSectionReader(out, 0, 1<<20)) //nolint:errcheck // a file of our own
+	data, _ := io.ReadAll(io.NewSectionReader(out, 0, 1<<20))
 	if err != nil || st != 0 {
 		t.Fatalf("%v, %v: %s", st, err, data)
 	}

@@ -229,7 +229,7 @@ func planMkdirs(p *Program, s *createState, what, dir string, use func(parent Ce
 	parent := p.cell(None)
 	p.call("open root", unix.SYS_FCNTL, val(s.root), imm(unix.F_DUPFD_CLOEXEC), imm(3)).into(parent)
 	prefix := ""
-	for _, name := range strings.Split(dir, "/") {
+	for name := range strings.SplitSeq(dir, "/") {
 		if name == "." || name == "" {
 			continue
 		}

@@ -326,7 +326,7 @@ func Programs(name string, env []string) []string {
 		}
 	}
 	var out []string
-	for _, dir := range strings.Split(list, ":") {
+	for dir := range strings.SplitSeq(list, ":") {
 		if dir == "" {
 			dir = "."
 		}

@@ -427,7 +427,7 @@ func TestInterpreterRetriesEAGAIN(t *testing.T) {
 		timer := time.AfterFunc(map[bool]time.Duration{true: 50 * time.Millisecond, false: 5 * time.Second}[again], func() {
 			w.Write([]byte{1}) //nolint:errcheck // Wait tells
 		})
-		rest, _ := io.ReadAll(out) //nolint:errcheck // Wait tells
+		rest, _ := io.ReadAll(out)
 		err = cmd.Wait()
 		timer.Stop()
 		if again && (err != nil || string(rest) != "read") {

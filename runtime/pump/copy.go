@@ -27,7 +27,7 @@ var buffers = sync.Pool{New: func() any { //nolint:gochecknoglobals // a pool is
 // terminal (EIO) is an end. Both files are in non-blocking mode unless dst is a regular file.
 func Stream(dst, src *os.File, moved func(n int)) error { return first(dst, src, math.MaxInt64, moved) }
 
-// first moves at most most bytes; it returns nil at the end of src, and when they have been moved.
+// first moves at most bytes; it returns nil at the end of src, and when they have been moved.
 func first(dst, src *os.File, most int64, moved func(n int)) error {
 	for most > 0 {
 		n, err := splice(dst, src, int(min(most, spliceBytes)))

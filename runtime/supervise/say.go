@@ -73,8 +73,8 @@ func writeNow(f *os.File, data []byte, idle bool) bool {
 	switch st.Mode & unix.S_IFMT {
 	case unix.S_IFIFO:
 		_, err = unix.Pwritev2(fd, [][]byte{data}, -1, unix.RWF_NOWAIT)
-		poll := []unix.PollFd{{Fd: int32(fd), Events: unix.POLLOUT}}                       //nolint:gosec // descriptors fit
-		if n, _ := unix.Poll(poll, 0); errors.Is(err, unix.EOPNOTSUPP) && idle && n == 1 { //nolint:errcheck // 0, then
+		poll := []unix.PollFd{{Fd: int32(fd), Events: unix.POLLOUT}} //nolint:gosec // descriptors fit
+		if n, _ := unix.Poll(poll, 0); errors.Is(err, unix.EOPNOTSUPP) && idle && n == 1 {
 			_, err = unix.Write(fd, data)
 		}
 	case unix.S_IFSOCK:

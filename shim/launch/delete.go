@@ -30,7 +30,7 @@ func (c *command) delete(out io.Writer) (clean bool, err error) {
 		return false, nil //nolint:nilerr // a full disk may have cut it off, or the shim was killed: not the rule
 	}
 	if _, err := os.Lstat(settings.StateDir(c.Namespace, c.ID)); !errors.Is(err, unix.ENOENT) {
-		return false, nil //nolint:nilerr // so that somebody looks at it
+		return false, nil
 	}
 	err = errors.Join(
 		snapshot.Deactivate(filepath.Join(dir, "rootfs")),

@@ -217,6 +217,6 @@ func hierarchies() []string {
 	if _, err := os.Stat(root + "/cgroup.controllers"); err == nil {
 		return []string{root}
 	}
-	dirs, _ := filepath.Glob(root + "/*") //nolint:errcheck // the pattern is valid
+	dirs, _ := filepath.Glob(root + "/*")
 	return dirs
 }

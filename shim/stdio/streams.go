@@ -207,9 +207,7 @@ func (s *Streams) copyOut(src *os.File, to string, own bool) {
 	}
 	end := &output{ready: make(chan struct{})}
 	s.outputs = append(s.outputs, end)
-	s.copies.Add(1)
-	go func() {
-		defer s.copies.Done()
+	s.copies.Go(func() {
 		if own {
 			defer src.Close()
 		}
@@ -224,7 +222,7 @@ func (s *Streams) copyOut(src *os.File, to string, own bool) {
 		err = pump.Stream(dst, src, func(n int) { s.moved.Add(int64(n)) })
 		dst.Close()
 		s.complain("copy output to "+to, err)
-	}()
+	})
 }
 
 // output is the destination of one stream.

@@ -68,12 +68,10 @@ func (s *Streams) copyTerminal() {
 		out := s.out
 		s.out = nil
 		closeAll(&s.err)
-		s.copies.Add(1)
-		go func() {
-			defer s.copies.Done()
+		s.copies.Go(func() {
 			defer out.Close()
 			s.complain("copy terminal to log program", pump.Copy(out, master, func(n int) { s.moved.Add(int64(n)) }))
-		}()
+		})
 	} else {
 		s.copyOut(master, s.at.Stdout, false)
 	}

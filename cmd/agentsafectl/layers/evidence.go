@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"time"
 
 	"github.com/agentsafe/agentsafe/cmd/agentsafectl/ps"
@@ -60,10 +61,10 @@ func (a *app) logOf(l *layer.Layers) string {
 		return ""
 	}
 	const slack = time.Minute
-	for i := len(runs) - 1; i >= 0; i-- { // names sort by time
-		at, err := time.Parse(supervise.LogTime, runs[i].Name())
+	for _, run := range slices.Backward(runs) { // names sort by time
+		at, err := time.Parse(supervise.LogTime, run.Name())
 		if since := l.Created.Sub(at); err == nil && since > -time.Second && since < slack {
-			return filepath.Join(base, runs[i].Name())
+			return filepath.Join(base, run.Name())
 		}
 	}
 	return ""

@@ -116,8 +116,7 @@ func (a *app) promote(c *cobra.Command, f *promoteFlags, id string, paths []stri
 
 // explain lists all conflicts.
 func explain(err error, plan *layer.PromotionPlan) error {
-	var conflict *layer.ConflictError
-	if !errors.As(err, &conflict) {
+	if _, ok := errors.AsType[*layer.ConflictError](err); !ok {
 		return err
 	}
 	var b strings.Builder

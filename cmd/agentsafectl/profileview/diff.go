@@ -3,6 +3,7 @@ package profileview
 import (
 	"encoding/json"
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/agentsafe/agentsafe/profiles"
@@ -39,12 +40,7 @@ func Diff(a, b *profiles.Profile) (*Table, error) {
 }
 
 func contains(list []string, s string) bool {
-	for _, l := range list {
-		if l == s {
-			return true
-		}
-	}
-	return false
+	return slices.Contains(list, s)
 }
 
 // values is a profile as JSON has it.

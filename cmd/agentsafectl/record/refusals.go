@@ -177,9 +177,10 @@ func openAccess(t *stop, call string, flagsArg int) string {
 // destination is the address of a connect(2); those of datagrams are behind more pointers than it is worth.
 func (t *stop) destination(call string) string {
 	at, length := t.args[1], t.args[2]
-	if call == "sendto" {
+	switch call {
+	case "sendto":
 		at, length = t.args[4], t.args[5]
-	} else if call == "sendmsg" {
+	case "sendmsg":
 		return ""
 	}
 	addr := t.socketAddress(at, length)
@@ -205,17 +206,32 @@ type pathArgument struct {
 
 func pathArguments() []pathArgument {
 	return []pathArgument{
-		{"open", none, 0, "", 1}, {"openat", 0, 1, "", 2}, {"openat2", 0, 1, "", 2},
+		{"open", none, 0, "", 1},
+		{"openat", 0, 1, "", 2},
+		{"openat2", 0, 1, "", 2},
 		{"creat", none, 0, accessWrite, none},
-		{"execve", none, 0, accessExecute, none}, {"execveat", 0, 1, accessExecute, none},
-		{"mkdir", none, 0, accessWrite, none}, {"mkdirat", 0, 1, accessWrite, none},
-		{"mknod", none, 0, accessWrite, none}, {"mknodat", 0, 1, accessWrite, none},
-		{"rmdir", none, 0, accessWrite, none}, {"unlink", none, 0, accessWrite, none}, {"unlinkat", 0, 1, accessWrite, none},
-		{"rename", none, 1, accessWrite, none}, {"renameat", 2, 3, accessWrite, none}, {"renameat2", 2, 3, accessWrite, none},
-		{"link", none, 1, accessWrite, none}, {"linkat", 2, 3, accessWrite, none},
-		{"symlink", none, 1, accessWrite, none}, {"symlinkat", 1, 2, accessWrite, none},
-		{"truncate", none, 0, accessWrite, none}, {"chmod", none, 0, accessWrite, none}, {"fchmodat", 0, 1, accessWrite, none},
-		{"chown", none, 0, accessWrite, none}, {"fchownat", 0, 1, accessWrite, none}, {"utimensat", 0, 1, accessWrite, none},
+		{"execve", none, 0, accessExecute, none},
+		{"execveat", 0, 1, accessExecute, none},
+		{"mkdir", none, 0, accessWrite, none},
+		{"mkdirat", 0, 1, accessWrite, none},
+		{"mknod", none, 0, accessWrite, none},
+		{"mknodat", 0, 1, accessWrite, none},
+		{"rmdir", none, 0, accessWrite, none},
+		{"unlink", none, 0, accessWrite, none},
+		{"unlinkat", 0, 1, accessWrite, none},
+		{"rename", none, 1, accessWrite, none},
+		{"renameat", 2, 3, accessWrite, none},
+		{"renameat2", 2, 3, accessWrite, none},
+		{"link", none, 1, accessWrite, none},
+		{"linkat", 2, 3, accessWrite, none},
+		{"symlink", none, 1, accessWrite, none},
+		{"symlinkat", 1, 2, accessWrite, none},
+		{"truncate", none, 0, accessWrite, none},
+		{"chmod", none, 0, accessWrite, none},
+		{"fchmodat", 0, 1, accessWrite, none},
+		{"chown", none, 0, accessWrite, none},
+		{"fchownat", 0, 1, accessWrite, none},
+		{"utimensat", 0, 1, accessWrite, none},
 	}
 }
 

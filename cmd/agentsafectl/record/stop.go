@@ -47,8 +47,8 @@ func (t *stop) text(at uint64) string {
 		if !t.read(at, chunk) {
 			return ""
 		}
-		if i := bytes.IndexByte(chunk, 0); i >= 0 {
-			return string(append(out, chunk[:i]...))
+		if before, _, ok := bytes.Cut(chunk, []byte{0}); ok {
+			return string(append(out, before...))
 		}
 		out = append(out, chunk...)
 		at += uint64(len(chunk))
@@ -102,7 +102,7 @@ func (t *stop) open(p string, flags uint64) (*os.File, error) {
 	if err != nil {
 		return nil, &os.PathError{Op: "open root for", Path: p, Err: err}
 	}
-	defer unix.Close(root) //nolint:errcheck // only a handle
+	defer unix.Close(root)
 	for {
 		fd, err := unix.Openat2(root, p, &unix.OpenHow{Flags: flags | unix.O_CLOEXEC, Resolve: unix.RESOLVE_IN_ROOT | unix.RESOLVE_NO_MAGICLINKS})
 		if err == nil {

@@ -104,7 +104,7 @@ func (t *stop) interpreter(program string) string {
 		return ""
 	}
 	head := make([]byte, 256)
-	n, _ := f.Read(head) //nolint:errcheck // what is there is looked at
+	n, _ := f.Read(head)
 	if line, ok := strings.CutPrefix(string(head[:n]), "#!"); ok {
 		line, _, _ = strings.Cut(line, "\n")
 		if words := strings.Fields(line); len(words) > 0 {

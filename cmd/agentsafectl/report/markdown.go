@@ -54,9 +54,14 @@ func (r *Report) WriteMarkdown(w io.Writer) error {
 	_, trust := r.Trust()
 	fmt.Fprintf(b, "**%s** The container %s.\n\n", trust, plain(r.Verdict()))
 	facts := [][]string{
-		{"created", r.Container.Created.UTC().Format(time.RFC3339)}, {"lived", spanText(r.Took())},
-		{"profile", code(r.Container.Profile)}, {"policy", code(r.Container.PolicyHash)}, {"engine", plain(r.Container.Engine)},
-		{"image", plain(r.Container.Image)}, {"owner", plain(r.Container.Owner)}, {"task", plain(r.Container.Task)},
+		{"created", r.Container.Created.UTC().Format(time.RFC3339)},
+		{"lived", spanText(r.Took())},
+		{"profile", code(r.Container.Profile)},
+		{"policy", code(r.Container.PolicyHash)},
+		{"engine", plain(r.Container.Engine)},
+		{"image", plain(r.Container.Image)},
+		{"owner", plain(r.Container.Owner)},
+		{"task", plain(r.Container.Task)},
 	}
 	for _, in := range r.Container.Inputs {
 		facts = append(facts, []string{"input " + code(in.Path), code("sha256 " + in.SHA256)})
@@ -100,8 +105,11 @@ func (r *Report) WriteMarkdown(w io.Writer) error {
 	section(b, "What the profile grants", []string{"what", "value"}, rows)
 	v := &r.Verification
 	section(b, "Evidence", []string{"what", "value"}, [][]string{
-		{"log", code(r.Log)}, {"records", fmt.Sprintf("%d, %s", v.Records, v.State)}, {"gaps", fmt.Sprint(v.Gaps)},
-		{"signature", plain(v.Signature + " " + v.Note)}, {"head", code(v.Head)},
+		{"log", code(r.Log)},
+		{"records", fmt.Sprintf("%d, %s", v.Records, v.State)},
+		{"gaps", fmt.Sprint(v.Gaps)},
+		{"signature", plain(v.Signature + " " + v.Note)},
+		{"head", code(v.Head)},
 	})
 	for _, f := range v.Findings {
 		fmt.Fprintf(b, "- %s\n", plain(f))

@@ -314,7 +314,7 @@ func fileName(s string) (string, error) {
 
 // checkPath refuses what is not a path beneath a directory.
 func checkPath(p string) error {
-	for _, name := range strings.Split(p, "/") {
+	for name := range strings.SplitSeq(p, "/") {
 		if name == "" || name == "." || name == ".." || strings.Contains(name, "\x00") {
 			return fmt.Errorf("name %q: it does not lie beneath the workspace", p)
 		}

@@ -3,6 +3,7 @@ package patch
 import (
 	"errors"
 	"fmt"
+	"maps"
 	"math/rand"
 	"os"
 	"os/exec"
@@ -31,9 +32,7 @@ func git(t testing.TB, dir string, args ...string) (string, error) {
 // apply applies a patch to a tree of contents by path.
 func apply(tree map[string]string, files []File) (map[string]string, error) {
 	out := map[string]string{}
-	for p, c := range tree {
-		out[p] = c
-	}
+	maps.Copy(out, tree)
 	for i := range files {
 		if f := &files[i]; f.Old != "" && f.Old != f.New && !f.Copy {
 			delete(out, f.Old)
@@ -69,7 +68,7 @@ func TestApply_AsGit(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			for _, n := range strings.Split(strings.Trim(names, "\x00"), "\x00") {
+			for n := range strings.SplitSeq(strings.Trim(names, "\x00"), "\x00") {
 				data, err := os.ReadFile(filepath.Join(dir, n))
 				if err != nil {
 					t.Fatal(err)

@@ -1,6 +1,9 @@
 package show
 
-import "strings"
+import (
+	"slices"
+	"strings"
+)
 
 // edit is a run of lines that two texts share or don't: a[a0:a1] becomes b[b0:b1].
 type edit struct{ a0, a1, b0, b1 int }
@@ -97,8 +100,8 @@ func backtrack(trace [][]int, limit, x, y int) []edit {
 		x, y = px, py
 	}
 	var out []edit
-	for i := len(steps) - 1; i >= 0; i-- {
-		s := steps[i]
+	for _, s := range slices.Backward(steps) {
+
 		if n := len(out); n > 0 && out[n-1].a1 == s.a0 && out[n-1].b1 == s.b0 {
 			out[n-1].a1, out[n-1].b1 = s.a1, s.b1
 			continue

@@ -169,7 +169,7 @@ func (w *Writer) adjust(s *source, dir *os.File, name string, have *unix.Stat_t)
 	}
 	f, err := NewRoot(dir).OpenFile(name)
 	if err != nil {
-		return false, nil //nolint:nilerr // replaced by something else meanwhile: copy
+		return false, nil
 	}
 	defer f.Close()
 	if same, err := equalFiles(s.file, f); err != nil || !same {
@@ -428,7 +428,7 @@ func (w *Writer) MakeParents(like, dst Root, unsafePath string) error {
 		return nil
 	}
 	prefix := ""
-	for _, name := range strings.Split(parent, "/") {
+	for name := range strings.SplitSeq(parent, "/") {
 		prefix = join(prefix, name)
 		st, err := dst.Lstat(prefix)
 		if err == nil && kindOf(&st) == Dir {

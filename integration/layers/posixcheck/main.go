@@ -54,8 +54,7 @@ func prepare(dir string) error {
 
 // answer is an errno by its name, or what there is to say if there is none.
 func answer(err error, more ...any) string {
-	var no unix.Errno
-	if errors.As(err, &no) {
+	if no, ok := errors.AsType[unix.Errno](err); ok {
 		return unix.ErrnoName(no)
 	}
 	if err != nil {
