@@ -134,7 +134,7 @@ func (f *mcpFlags) serveHTTP(ctx context.Context, server *mcp.Server) error {
 		Handler:           withToken(token, mcp.NewStreamableHTTPHandler(func(*http.Request) *mcp.Server { return server }, nil)),
 		ReadHeaderTimeout: headerTimeout,
 	}
-	defer context.AfterFunc(ctx, func() { h.Close() })() //nolint:errcheck // it ends
+	defer context.AfterFunc(ctx, func() { h.Close() })()
 	if err := h.Serve(l); !errors.Is(err, http.ErrServerClosed) {
 		return err
 	}

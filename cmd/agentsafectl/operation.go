@@ -196,7 +196,7 @@ func (o *operation) writeSkeleton(name string) error {
 	if err != nil {
 		return fmt.Errorf("write skeleton: %w", err)
 	}
-	defer dir.Close() //nolint:errcheck // a directory handle
+	defer dir.Close()
 	return task.WriteSkeleton(dir, o.plan.Skeleton)
 }
 
@@ -278,12 +278,12 @@ func (o *operation) lowerLayers(ctx context.Context) ([]string, image.Config, er
 	if err != nil {
 		return nil, image.Config{}, err
 	}
-	defer store.Close() //nolint:errcheck // a directory handle
+	defer store.Close()
 	archive, err := image.Open(o.flags.image, store.TempDir(), image.Limits{})
 	if err != nil {
 		return nil, image.Config{}, err
 	}
-	defer archive.Close() //nolint:errcheck // only read
+	defer archive.Close()
 	img, err := archive.Select(o.flags.imageName, image.Platform{OS: "linux", Architecture: runtime.GOARCH})
 	if err != nil {
 		return nil, image.Config{}, err

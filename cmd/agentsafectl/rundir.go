@@ -77,7 +77,7 @@ func lockRunDir(path string) (*runDir, error) {
 // remove deletes the directory with all that is in it and gives the lock back.
 func (d *runDir) remove() error {
 	err := os.RemoveAll(d.path)
-	d.root.Close() //nolint:errcheck // a directory handle
+	d.root.Close()
 	d.lock.Close()
 	if err != nil {
 		return fmt.Errorf("remove run directory: %w", err)
@@ -103,7 +103,7 @@ func sweep(ctx context.Context, parent string, before func(ctx context.Context, 
 			continue // alive, or gone
 		}
 		if err := before(ctx, e.Name(), path); err != nil {
-			d.root.Close() //nolint:errcheck // a directory handle
+			d.root.Close()
 			d.lock.Close()
 			failed = append(failed, fmt.Errorf("clean up run %q: %w", e.Name(), err))
 			continue
@@ -121,7 +121,7 @@ func makeAll(dir string) error {
 	if err != nil {
 		return fmt.Errorf("make directory %q: %w", dir, err)
 	}
-	defer host.Close() //nolint:errcheck // a directory handle
+	defer host.Close()
 	if err := host.MkdirAll(strings.TrimPrefix(filepath.Clean(dir), "/"), 0o700); err != nil {
 		return fmt.Errorf("make directory %q: %w", dir, err)
 	}

@@ -104,7 +104,7 @@ func serveMetrics(ctx context.Context, address string, roots []string) error {
 	})
 	const headerTimeout = 10 * time.Second
 	h := &http.Server{Handler: mux, ReadHeaderTimeout: headerTimeout}
-	defer context.AfterFunc(ctx, func() { h.Close() })() //nolint:errcheck // it ends
+	defer context.AfterFunc(ctx, func() { h.Close() })()
 	if err := h.Serve(l); !errors.Is(err, http.ErrServerClosed) {
 		return err
 	}

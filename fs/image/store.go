@@ -48,7 +48,7 @@ func OpenStore(dir string, lim Limits) (*Store, error) {
 	s := &Store{dir: dir, root: root, lim: lim.withDefaults()}
 	for _, sub := range []string{layersDir, linksDir, tempDir} {
 		if err := root.Mkdir(sub, 0o700); err != nil && !errors.Is(err, os.ErrExist) {
-			s.Close() //nolint:errcheck // a directory handle
+			s.Close()
 			return nil, fmt.Errorf("create image cache: %w", err)
 		}
 	}
@@ -61,7 +61,7 @@ func makeAll(dir string) error {
 	if err != nil {
 		return err
 	}
-	defer host.Close() //nolint:errcheck // a directory handle
+	defer host.Close()
 	return host.MkdirAll(strings.TrimPrefix(filepath.Clean(dir), "/"), 0o700)
 }
 

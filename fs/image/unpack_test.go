@@ -46,7 +46,7 @@ func unpackImage(tb testing.TB, data []byte, lim Limits) (dir string, layers []s
 	if err != nil {
 		tb.Fatal(err)
 	}
-	defer s.Close() //nolint:errcheck // a directory handle
+	defer s.Close()
 	layers, got, err = s.Unpack(tb.Context(), a, img)
 	return dir, layers, got, err
 }
@@ -231,7 +231,7 @@ func TestUnpackUsesCacheAndCleansCrash(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer s.Close() //nolint:errcheck // a directory handle
+	defer s.Close()
 	if err := s.root.Mkdir("tmp/"+img.Layers[0].DiffID.Encoded(), 0o700); err != nil {
 		t.Fatal(err)
 	}

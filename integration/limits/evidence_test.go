@@ -122,7 +122,7 @@ func TestEvidence_Key(t *testing.T) {
 		t.Fatal(err)
 	}
 	restore := func() error {
-		os.Remove(key) //nolint:errcheck // it may be gone
+		os.Remove(key)
 		return os.WriteFile(key, good, 0o600)
 	}
 	defer restore() //nolint:errcheck // the box ends, too
@@ -226,7 +226,7 @@ func TestEvidence_FullDisk(t *testing.T) {
 			if err := unix.Mount("tmpfs", evidenceDir, "tmpfs", 0, "size=64k"); err != nil {
 				t.Fatal(err)
 			}
-			defer unix.Unmount(evidenceDir, unix.MNT_DETACH) //nolint:errcheck // the box ends, too
+			defer unix.Unmount(evidenceDir, unix.MNT_DETACH)
 			d := box.Bare(t, harness.Peer{Name: c.profile, Path: wrapper(c.profile)})
 			bundle := d.Up(t, nil)
 			ballast := filepath.Join(evidenceDir, "ballast")

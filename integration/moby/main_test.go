@@ -170,7 +170,7 @@ func (e *docker) stop() error {
 		}
 	}
 	// What a dockerd that was killed leaves, and its successor does not take away.
-	unix.Unmount(filepath.Join(box.Dir, "docker"), unix.MNT_DETACH) //nolint:errcheck // there may be none
+	unix.Unmount(filepath.Join(box.Dir, "docker"), unix.MNT_DETACH)
 	return errors.Join(err, os.RemoveAll("/run/docker-test/libnetwork"))
 }
 

@@ -63,8 +63,8 @@ func npmPackage() []byte {
 			archive.Write([]byte(f[1])) //nolint:errcheck // to memory
 		}
 	}
-	archive.Close() //nolint:errcheck // to memory
-	z.Close()       //nolint:errcheck // to memory
+	archive.Close()
+	z.Close()
 	return b.Bytes()
 }
 
@@ -83,6 +83,6 @@ func wheelFile() []byte {
 			w.Write([]byte(f[1])) //nolint:errcheck // to memory
 		}
 	}
-	z.Close() //nolint:errcheck // to memory
+	z.Close()
 	return b.Bytes()
 }

@@ -98,7 +98,7 @@ func (w *web) serve(ctx context.Context) {
 	go func() {
 		<-ctx.Done()
 		close(w.done)
-		s.Close() //nolint:errcheck // the process ends
+		s.Close()
 	}()
 	s.Serve(w) //nolint:errcheck // ends with Close
 }

@@ -154,7 +154,7 @@ func TestSigner_Program(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	public := ed25519.NewKeyFromSeed(seed).Public().(ed25519.PublicKey) //nolint:forcetypeassert // it is one
+	public := ed25519.NewKeyFromSeed(seed).Public().(ed25519.PublicKey)
 	if s, err := e.Open(public); err != nil || s.Predicate.Container.ID != "x" || e.Signatures[0].KeyID != KeyID(public) {
 		t.Errorf("%+v, %v", s, err)
 	}

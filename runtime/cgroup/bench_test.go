@@ -15,9 +15,9 @@ func BenchmarkLife(b *testing.B) {
 	}
 	in := Input{ID: "bench", CgroupsPath: testParent, Host: host, Resources: &specs.LinuxResources{
 		Devices: []specs.LinuxDeviceCgroup{{Access: "rwm"}},
-		Memory:  &specs.LinuxMemory{Limit: ptr[int64](64 << 20)},
-		Pids:    &specs.LinuxPids{Limit: ptr[int64](100)},
-		CPU:     &specs.LinuxCPU{Shares: ptr[uint64](512)},
+		Memory:  &specs.LinuxMemory{Limit: new(int64(64 << 20))},
+		Pids:    &specs.LinuxPids{Limit: new(int64(100))},
+		CPU:     &specs.LinuxCPU{Shares: new(uint64(512))},
 	}}
 	child := exec.Command("sleep", "1000")
 	if err := child.Start(); err != nil {

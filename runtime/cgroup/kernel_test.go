@@ -169,11 +169,11 @@ func TestCreateWritesLimits(t *testing.T) {
 		t.Skip("probe memory: the unified hierarchy of a hybrid host hasn't got the controller")
 	}
 	g := testGroup(t, &specs.LinuxResources{
-		Memory: &specs.LinuxMemory{Limit: ptr[int64](64 << 20), Reservation: ptr[int64](32 << 20), Swap: memSwap(host)},
+		Memory: &specs.LinuxMemory{Limit: new(int64(64 << 20)), Reservation: new(int64(32 << 20)), Swap: memSwap(host)},
 		CPU: &specs.LinuxCPU{
-			Shares: ptr[uint64](512), Quota: ptr[int64](50000), Period: ptr[uint64](100000), Burst: ptr[uint64](10000), Cpus: "0",
+			Shares: new(uint64(512)), Quota: new(int64(50000)), Period: new(uint64(100000)), Burst: new(uint64(10000)), Cpus: "0",
 		},
-		Pids: &specs.LinuxPids{Limit: ptr[int64](64)},
+		Pids: &specs.LinuxPids{Limit: new(int64(64))},
 	})
 	type want struct{ controller, file, value string }
 	values := []want{
@@ -216,7 +216,7 @@ func TestCreateWritesLimits(t *testing.T) {
 // memSwap forbids swapping on v2; v1 kernels without swap accounting have no file for it.
 func memSwap(host Host) *int64 {
 	if host.Unified {
-		return ptr[int64](64 << 20)
+		return new(int64(64 << 20))
 	}
 	return nil
 }
@@ -520,7 +520,7 @@ func TestSignalReachesAll(t *testing.T) {
 func TestDevicesAreEnforced(t *testing.T) {
 	g := testGroup(t, &specs.LinuxResources{Devices: []specs.LinuxDeviceCgroup{
 		{Allow: false, Access: "rwm"},
-		{Allow: false, Type: "c", Major: ptr[int64](1), Minor: ptr[int64](5), Access: "rwm"}, // zero
+		{Allow: false, Type: "c", Major: new(int64(1)), Minor: new(int64(5)), Access: "rwm"}, // zero
 	}})
 	p := run(t, g, `head -c1 /dev/zero; head -c1 /dev/urandom >/dev/null && echo urandom; head -c1 /dev/kmsg; echo >/dev/null && echo null`)
 	_ = p.wait(t)
@@ -535,7 +535,7 @@ func TestDevicesAreEnforced(t *testing.T) {
 func TestDeviceDenyListIsEnforced(t *testing.T) {
 	g := testGroup(t, &specs.LinuxResources{Devices: []specs.LinuxDeviceCgroup{
 		{Allow: true, Access: "rwm"},
-		{Allow: false, Type: "c", Major: ptr[int64](1), Minor: ptr[int64](5), Access: "w"},
+		{Allow: false, Type: "c", Major: new(int64(1)), Minor: new(int64(5)), Access: "w"},
 	}})
 	p := run(t, g, `head -c1 /dev/zero >/dev/null && echo read; echo >/dev/zero; exec 3<>/dev/zero; echo both`)
 	_ = p.wait(t)
@@ -549,7 +549,7 @@ func TestOOM(t *testing.T) {
 	if host := testHost(t); !host.has("memory") {
 		t.Skip("probe memory: the unified hierarchy of a hybrid host hasn't got the controller")
 	}
-	g := testGroup(t, &specs.LinuxResources{Memory: &specs.LinuxMemory{Limit: ptr[int64](16 << 20)}})
+	g := testGroup(t, &specs.LinuxResources{Memory: &specs.LinuxMemory{Limit: new(int64(16 << 20))}})
 	events, err := g.WatchOOM(t.Context())
 	if err != nil {
 		t.Fatal(err)
@@ -616,7 +616,7 @@ func TestStateRoundTrip(t *testing.T) {
 		t.Error(err)
 	}
 	var status *exec.ExitError
-	if err := p.wait(t); !errors.As(err, &status) || status.Sys().(syscall.WaitStatus).Signal() != syscall.SIGKILL { //nolint:forcetypeassert // Linux
+	if err := p.wait(t); !errors.As(err, &status) || status.Sys().(syscall.WaitStatus).Signal() != syscall.SIGKILL {
 		t.Errorf("process: %v", err)
 	}
 }

@@ -25,9 +25,9 @@ func TestSystemdDriver(t *testing.T) {
 	cfg, err := Plan(Input{
 		ID: "t", CgroupsPath: ":agentsafetest:" + strconv.Itoa(os.Getpid()), Systemd: true, Host: host,
 		Resources: &specs.LinuxResources{
-			Memory:  &specs.LinuxMemory{Limit: ptr[int64](64 << 20)},
-			Pids:    &specs.LinuxPids{Limit: ptr[int64](64)},
-			CPU:     &specs.LinuxCPU{Quota: ptr[int64](50000), Period: ptr[uint64](100000)},
+			Memory:  &specs.LinuxMemory{Limit: new(int64(64 << 20))},
+			Pids:    &specs.LinuxPids{Limit: new(int64(64))},
+			CPU:     &specs.LinuxCPU{Quota: new(int64(50000)), Period: new(uint64(100000))},
 			Devices: []specs.LinuxDeviceCgroup{{Access: "rwm"}},
 		},
 	})
@@ -55,7 +55,7 @@ func TestSystemdDriver(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := loaded.Set(&specs.LinuxResources{Pids: &specs.LinuxPids{Limit: ptr[int64](32)}}); err != nil {
+	if err := loaded.Set(&specs.LinuxResources{Pids: &specs.LinuxPids{Limit: new(int64(32))}}); err != nil {
 		t.Fatal(err)
 	}
 	if got := readFile(t, loaded, "pids", file); got != "32" {

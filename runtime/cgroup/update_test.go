@@ -16,8 +16,8 @@ func TestSet(t *testing.T) {
 		t.Skip("probe memory: the unified hierarchy of a hybrid host hasn't got the controller")
 	}
 	g := testGroup(t, &specs.LinuxResources{
-		Memory: &specs.LinuxMemory{Limit: ptr[int64](64 << 20)},
-		Pids:   &specs.LinuxPids{Limit: ptr[int64](64)},
+		Memory: &specs.LinuxMemory{Limit: new(int64(64 << 20))},
+		Pids:   &specs.LinuxPids{Limit: new(int64(64))},
 	})
 	memory := "memory.limit_in_bytes"
 	if host.Unified {
@@ -27,14 +27,14 @@ func TestSet(t *testing.T) {
 		name, controller, file, want string
 		r                            specs.LinuxResources
 	}{
-		{"pids 0 is a limit", "pids", "pids.max", "1", specs.LinuxResources{Pids: &specs.LinuxPids{Limit: ptr[int64](0)}}},
-		{"pids -1 is none", "pids", "pids.max", "max", specs.LinuxResources{Pids: &specs.LinuxPids{Limit: ptr[int64](-1)}}},
+		{"pids 0 is a limit", "pids", "pids.max", "1", specs.LinuxResources{Pids: &specs.LinuxPids{Limit: new(int64(0))}}},
+		{"pids -1 is none", "pids", "pids.max", "max", specs.LinuxResources{Pids: &specs.LinuxPids{Limit: new(int64(-1))}}},
 		{
 			"memory raised", "memory", memory, "134217728",
-			specs.LinuxResources{Memory: &specs.LinuxMemory{Limit: ptr[int64](128 << 20)}},
+			specs.LinuxResources{Memory: &specs.LinuxMemory{Limit: new(int64(128 << 20))}},
 		},
-		{"the rest stays", "pids", "pids.max", "max", specs.LinuxResources{CPU: &specs.LinuxCPU{Shares: ptr[uint64](100)}}},
-		{"cpu idle", "cpu", "cpu.idle", "1", specs.LinuxResources{CPU: &specs.LinuxCPU{Shares: ptr[uint64](0), Idle: ptr[int64](1)}}},
+		{"the rest stays", "pids", "pids.max", "max", specs.LinuxResources{CPU: &specs.LinuxCPU{Shares: new(uint64(100))}}},
+		{"cpu idle", "cpu", "cpu.idle", "1", specs.LinuxResources{CPU: &specs.LinuxCPU{Shares: new(uint64(0)), Idle: new(int64(1))}}},
 	} {
 		if err := g.Set(&tt.r); err != nil {
 			t.Errorf("%s: %v", tt.name, err)
@@ -54,14 +54,14 @@ func TestSetFailureChangesNothing(t *testing.T) {
 	if !host.has("memory") {
 		t.Skip("probe memory: the unified hierarchy of a hybrid host hasn't got the controller")
 	}
-	g := testGroup(t, &specs.LinuxResources{Memory: &specs.LinuxMemory{Limit: ptr[int64](64 << 20)}})
+	g := testGroup(t, &specs.LinuxResources{Memory: &specs.LinuxMemory{Limit: new(int64(64 << 20))}})
 	// Block devices come after memory and pids on v1 and v2: these are written already when the kernel refuses.
 	noDevice := specs.LinuxThrottleDevice{Rate: 1000}
 	noDevice.Major, noDevice.Minor = 255, 255
 	err := g.Set(&specs.LinuxResources{
-		Memory:  &specs.LinuxMemory{Limit: ptr[int64](32 << 20)},
+		Memory:  &specs.LinuxMemory{Limit: new(int64(32 << 20))},
 		BlockIO: &specs.LinuxBlockIO{ThrottleReadBpsDevice: []specs.LinuxThrottleDevice{noDevice}},
-		Pids:    &specs.LinuxPids{Limit: ptr[int64](5)},
+		Pids:    &specs.LinuxPids{Limit: new(int64(5))},
 	})
 	if err == nil || !strings.Contains(err.Error(), "255:255") {
 		t.Fatalf("limit for a device that isn't there: %v", err)
@@ -141,7 +141,7 @@ func TestMemoryCheckBeforeUpdate(t *testing.T) {
 		n, err := readUint(g.Path("memory"), file)
 		return err == nil && n > 1<<20
 	})
-	r := &specs.LinuxResources{Memory: &specs.LinuxMemory{Limit: ptr[int64](8192), CheckBeforeUpdate: new(true)}}
+	r := &specs.LinuxResources{Memory: &specs.LinuxMemory{Limit: new(int64(8192)), CheckBeforeUpdate: new(true)}}
 	var field *FieldError
 	if err := g.Set(r); !errors.As(err, &field) || field.Field != "linux.resources.memory.limit" {
 		t.Errorf("limit below usage: %v", err)

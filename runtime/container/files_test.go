@@ -309,7 +309,7 @@ func TestWriteFileAtDiskFull(t *testing.T) {
 	if err := unix.Mount("tmpfs", mount, "tmpfs", 0, "size=16k,mode=700"); err != nil {
 		t.Skip("probe mount tmpfs: " + err.Error())
 	}
-	defer unix.Unmount(mount, unix.MNT_DETACH) //nolint:errcheck // nothing better to do
+	defer unix.Unmount(mount, unix.MNT_DETACH)
 	dir, err := os.Open(mount)
 	if err != nil {
 		t.Fatal(err)

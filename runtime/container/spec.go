@@ -172,7 +172,7 @@ func validateHooks(h *specs.Hooks) error {
 		list []specs.Hook
 	}{
 		{"prestart", h.Prestart},
-		{"createRuntime", h.CreateRuntime}, //nolint:staticcheck // Docker's network needs prestart
+		{"createRuntime", h.CreateRuntime},
 		{"createContainer", h.CreateContainer},
 		{"startContainer", h.StartContainer},
 		{"poststart", h.Poststart},

@@ -209,7 +209,7 @@ func (cr *creation) supervise(context.Context) error {
 		return fmt.Errorf("supervise container: %w", err)
 	}
 	c.supervisor = s
-	cr.undo.push(func() { s.Close(context.Background()) }) //nolint:errcheck // the first error is the one to report
+	cr.undo.push(func() { s.Close(context.Background()) })
 	return cr.pumpInit()
 }
 

@@ -489,7 +489,7 @@ func TestInterpreterEndsUnderHostileFilters(t *testing.T) {
 			t.Errorf("%s: %v", name, err)
 			continue
 		}
-		ws := exit.Sys().(syscall.WaitStatus) //nolint:forcetypeassert // Linux
+		ws := exit.Sys().(syscall.WaitStatus)
 		if c.signal != 0 && ws.Signal() != c.signal || c.signal == 0 && ws.ExitStatus() != 1 {
 			t.Errorf("%s: ended by %v", name, err)
 		}

@@ -87,7 +87,7 @@ func (a *app) recordedPromotion(l *layer.Layers, plan *layer.PromotionPlan, chec
 	if err != nil {
 		return fmt.Errorf("promote: nothing was written, because there can't be a record of it: %w", err)
 	}
-	defer log.Close() //nolint:errcheck // what was appended is written
+	defer log.Close()
 	if err := log.Append(audit.TypePromotion, &r); err != nil {
 		return fmt.Errorf("promote: nothing was written, because there can't be a record of it: %w", err)
 	}

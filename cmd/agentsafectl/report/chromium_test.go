@@ -144,7 +144,7 @@ func coarse(t *testing.T, name string) image.Image {
 }
 
 func luminance(c color.Color) float64 {
-	return float64(color.Gray16Model.Convert(c).(color.Gray16).Y) / math.MaxUint16 //nolint:forcetypeassert // the model's own
+	return float64(color.Gray16Model.Convert(c).(color.Gray16).Y) / math.MaxUint16
 }
 
 func readPNG(t *testing.T, name string) image.Image {

@@ -53,7 +53,7 @@ func ReadHost(callerHome string) (*Host, error) {
 	if err != nil {
 		return nil, fmt.Errorf("read host: %w", err)
 	}
-	defer etc.Close() //nolint:errcheck // a directory handle
+	defer etc.Close()
 	if h.Etc, err = readEtc(etc); err != nil {
 		return nil, fmt.Errorf("read host: %w", err)
 	}

@@ -227,7 +227,7 @@ func writeLiteral(w io.Writer, s string) {
 	var z bytes.Buffer
 	deflate := zlib.NewWriter(&z)
 	io.WriteString(deflate, s) //nolint:errcheck // memory
-	deflate.Close()            //nolint:errcheck // memory
+	deflate.Close()
 	fmt.Fprintf(w, "literal %d\n", len(s))
 	const most = 52
 	for data := z.Bytes(); len(data) > 0; data = data[min(most, len(data)):] {

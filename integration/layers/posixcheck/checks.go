@@ -317,7 +317,7 @@ func directories() []check {
 				for _, n := range list {
 					seen[n]++
 					if strings.HasPrefix(n, "n") {
-						os.Remove(filepath.Join("d", n)) //nolint:errcheck // what is left is listed below
+						os.Remove(filepath.Join("d", n))
 					}
 				}
 			}
