@@ -88,6 +88,7 @@ func explain(e unix.Errno) error {
 		return fmt.Errorf("kernel without this part of nftables: %w", e)
 	case unix.ENOMEM, unix.ENFILE:
 		return fmt.Errorf("kernel out of room for rules: %w", e)
+	default:
+		return e
 	}
-	return e
 }

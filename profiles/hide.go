@@ -94,9 +94,9 @@ func (p *Profile) planHide(have []string, vars Variables, host HostFacts) ([]str
 	}
 	out := slices.Clone(have)
 	var notes []Note
-	add := func(path string) {
-		if !slices.Contains(out, path) {
-			out = append(out, path)
+	add := func(name string) {
+		if !slices.Contains(out, name) {
+			out = append(out, name)
 		}
 	}
 	for _, h := range p.Filesystem.Hide {

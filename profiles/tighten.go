@@ -31,7 +31,7 @@ type requestKey struct {
 }
 
 // requestKeys lists what can be tightened without a profile of one's own.
-func requestKeys() []requestKey {
+func requestKeys() []requestKey { //nolint:funlen // a table
 	return []requestKey{
 		{"network", func(p *Profile, v string) error {
 			if p.Network.Mode = NetworkMode(v); p.Network.Mode == NetworkNone {

@@ -95,7 +95,7 @@ func (t *Task) mountRootfs(mounts []*types.Mount) error {
 		return nil
 	}
 	rootfs := filepath.Join(t.bundle, "rootfs")
-	if err := os.Mkdir(rootfs, 0o711); err != nil && !errors.Is(err, os.ErrExist) {
+	if err := os.Mkdir(rootfs, 0o711); err != nil && !errors.Is(err, os.ErrExist) { //nolint:forbidigo // in the bundle, which is the engine's
 		return fmt.Errorf("make root file system: %w", err)
 	}
 	list := make([]snapshot.Mount, len(mounts))

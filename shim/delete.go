@@ -75,6 +75,7 @@ func (t *Task) delete(ctx context.Context) (*task.DeleteResponse, error) {
 		return nil, failedPrecondition("cannot delete container %q: %s", t.id, at)
 	case phaseDeleted:
 		return nil, notFound("container %q is not in this shim", t.id)
+	default: // it ends, or has ended
 	}
 	<-p.done
 	p.streams.Drain(ctx)

@@ -63,11 +63,11 @@ func ofSandbox(s *Service, h func(context.Context, *sandbox, wire.Message) (wire
 
 func (s *Service) apiCreate(_ context.Context, m wire.Message) (wire.Builder, error) {
 	const bundle, options, netns = 2, 4, 5
-	var any anypb.Any
-	if err := proto.Unmarshal(m.Bytes(options), &any); err != nil {
+	var packed anypb.Any
+	if err := proto.Unmarshal(m.Bytes(options), &packed); err != nil {
 		return nil, invalidArgument("sandbox options: %s", err)
 	}
-	pod, err := parsePod(&any)
+	pod, err := parsePod(&packed)
 	if err != nil {
 		return nil, err
 	}
@@ -156,11 +156,11 @@ func (s *Service) apiMetrics(_ context.Context, b *sandbox, _ wire.Message) (wir
 	if b.c.State().Cgroup.Unified {
 		message = metrics.V2(stats)
 	}
-	any, err := bareAny(message)
+	packed, err := bareAny(message)
 	if err != nil {
 		return nil, err
 	}
-	data, err := proto.Marshal(any)
+	data, err := proto.Marshal(packed)
 	if err != nil {
 		return nil, err
 	}

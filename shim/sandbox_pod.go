@@ -31,16 +31,16 @@ const (
 
 // parsePod reads the options of a sandbox. The numbers are those of runtime.v1.PodSandboxConfig in cri-api; they don't
 // change.
-func parsePod(any *anypb.Any) (*podConfig, error) {
+func parsePod(packed *anypb.Any) (*podConfig, error) {
 	p := &podConfig{}
-	if any == nil || len(any.Value) == 0 {
+	if packed == nil || len(packed.Value) == 0 {
 		return p, nil
 	}
-	if !strings.HasSuffix(any.TypeUrl, "PodSandboxConfig") {
-		return nil, invalidArgument("sandbox options are of type %q instead of CRI's PodSandboxConfig", any.TypeUrl)
+	if !strings.HasSuffix(packed.TypeUrl, "PodSandboxConfig") {
+		return nil, invalidArgument("sandbox options are of type %q instead of CRI's PodSandboxConfig", packed.TypeUrl)
 	}
 	const hostname, dns, linux = 2, 4, 8
-	m, err := wire.Parse(any.Value)
+	m, err := wire.Parse(packed.Value)
 	if err != nil {
 		return nil, invalidArgument("pod configuration: %s", err)
 	}

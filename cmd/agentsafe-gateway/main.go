@@ -135,7 +135,11 @@ func (d *descriptors) sockets() (s gateway.Sockets, err error) {
 			return s, fmt.Errorf("socket tcp: %w", err)
 		}
 		f.Close()
-		s.TCP = append(s.TCP, l.(*net.TCPListener))
+		tcp, ok := l.(*net.TCPListener)
+		if !ok {
+			return s, fmt.Errorf("socket tcp: a %T", l)
+		}
+		s.TCP = append(s.TCP, tcp)
 	}
 	for _, f := range d.dns {
 		p, err := net.FilePacketConn(f)
@@ -159,7 +163,11 @@ func (d *descriptors) sockets() (s gateway.Sockets, err error) {
 			return s, fmt.Errorf("socket control: %w", err)
 		}
 		d.control.Close()
-		s.Control = l.(*net.UnixListener)
+		control, ok := l.(*net.UnixListener)
+		if !ok {
+			return s, fmt.Errorf("socket control: a %T", l)
+		}
+		s.Control = control
 		s.Control.SetUnlinkOnClose(false)
 	}
 	return s, nil

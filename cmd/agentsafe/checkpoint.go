@@ -31,7 +31,7 @@ func (a *app) checkpoint(ctx context.Context, args []string) error {
 	if err != nil {
 		return err
 	}
-	_, c, err := a.load(id)
+	c, err := a.load(id)
 	if err != nil {
 		return err
 	}

@@ -138,7 +138,7 @@ func (a *app) start(ctx context.Context, args []string) error {
 	if err := a.enter(id); err != nil {
 		return err
 	}
-	_, c, err := a.load(id)
+	c, err := a.load(id)
 	if err != nil {
 		return err
 	}
@@ -159,7 +159,7 @@ func (a *app) kill(ctx context.Context, args []string) error {
 	if err != nil {
 		return err
 	}
-	_, c, err := a.load(fs.Arg(0))
+	c, err := a.load(fs.Arg(0))
 	if err != nil {
 		return err
 	}
@@ -218,7 +218,7 @@ func (a *app) control(name string, args []string, f func(*container.Container) e
 	if err != nil {
 		return err
 	}
-	_, c, err := a.load(id)
+	c, err := a.load(id)
 	if err != nil {
 		return err
 	}
@@ -226,11 +226,10 @@ func (a *app) control(name string, args []string, f func(*container.Container) e
 }
 
 // load opens the runtime and finds a container; both stay open until the program ends.
-func (a *app) load(id string) (*container.Runtime, *container.Container, error) {
+func (a *app) load(id string) (*container.Container, error) {
 	rt, err := a.runtime()
 	if err != nil {
-		return nil, nil, err
+		return nil, err
 	}
-	c, err := rt.Load(id)
-	return rt, c, err
+	return rt.Load(id)
 }

@@ -222,7 +222,7 @@ func (a *app) execProcess(ctx context.Context, f *execFlags, id string, args []s
 	if !f.detach {
 		arriving = collectSignals()
 	}
-	_, c, err := a.load(id)
+	c, err := a.load(id)
 	if err != nil {
 		return 0, err
 	}

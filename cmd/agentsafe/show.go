@@ -58,7 +58,7 @@ func (a *app) state(_ context.Context, args []string) error {
 	if err != nil {
 		return err
 	}
-	_, c, err := a.load(id)
+	c, err := a.load(id)
 	if err != nil {
 		return err
 	}
@@ -163,7 +163,7 @@ func (a *app) ps(ctx context.Context, args []string) error {
 	if fs.NArg() < 1 {
 		return fmt.Errorf("ps takes a container id")
 	}
-	_, c, err := a.load(fs.Arg(0))
+	c, err := a.load(fs.Arg(0))
 	if err != nil {
 		return err
 	}

@@ -32,7 +32,7 @@ func (a *app) update(_ context.Context, args []string) error {
 			return err
 		}
 	}
-	_, c, err := a.load(id)
+	c, err := a.load(id)
 	if err != nil {
 		return err
 	}
@@ -116,7 +116,7 @@ func registerResources(fs *flag.FlagSet, r *specs.LinuxResources) {
 	}
 	signed("pids-limit", "number of `processes`, -1 for no limit", parseInt, func(n int64) { r.Pids = &specs.LinuxPids{Limit: &n} })
 	for _, name := range []string{"l3-cache-schema", "mem-bw-schema"} {
-		fs.Func(name, "Intel RDT schema", func(string) error { return fmt.Errorf("Intel RDT is not supported") })
+		fs.Func(name, "Intel RDT schema", func(string) error { return fmt.Errorf("Intel RDT is not supported") }) //nolint:staticcheck // a name
 	}
 }
 
@@ -158,7 +158,7 @@ func (a *app) events(ctx context.Context, args []string) error {
 	if *interval <= 0 {
 		return fmt.Errorf("interval %v: must be greater than zero", *interval)
 	}
-	_, c, err := a.load(id)
+	c, err := a.load(id)
 	if err != nil {
 		return err
 	}

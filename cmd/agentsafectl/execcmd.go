@@ -87,7 +87,7 @@ func (f *execFlags) run(ctx context.Context, out io.Writer, id string, args []st
 	report := &execReport{ID: id, Command: args}
 	result, err := f.exec(ctx, report)
 	report.Result = result
-	status := exitOwn
+	var status int
 	switch {
 	case err == nil && result.TimedOut:
 		status = exitTimeout

@@ -33,7 +33,7 @@ func inspector(t *testing.T) string {
 	if err := os.MkdirAll(filepath.Dir(dir), 0o755); err != nil {
 		t.Fatal(err)
 	}
-	fresh, err := os.MkdirTemp(filepath.Dir(dir), "mcp-inspector")
+	fresh, err := os.MkdirTemp(filepath.Dir(dir), "mcp-inspector") //nolint:usetesting // it is renamed into the cache
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -154,7 +154,7 @@ func TestMCP_Garbage(t *testing.T) {
 			done <- c.cmd.Wait()
 		}()
 		select {
-		case <-done:
+		case <-done: //nolint:errcheck // how it ended is of no interest
 		case <-time.After(60 * time.Second):
 			t.Fatalf("%q: the server does not end", line)
 		}

@@ -4,7 +4,6 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"path/filepath"
 	"slices"
 	"strings"
 
@@ -120,9 +119,6 @@ func (o *operation) hostUser(passwd []byte) (task.User, error) {
 	u.GID = uint32(gid)                                //nolint:gosec // likewise
 	return u, nil
 }
-
-// evidenceDir is where the evidence of runs lies.
-func (p *paths) evidenceDir() string { return filepath.Join(p.data, evidenceName) }
 
 // pipeOwner is who owns the pipes of a process that is u in the container.
 func (o *operation) pipeOwner(u task.User) (uid, gid uint32) {

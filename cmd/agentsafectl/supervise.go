@@ -24,23 +24,28 @@ type outcome struct {
 	end      *container.End // why a limit has ended it; nil if none has
 }
 
+// createOptions are those of the container, without its streams; started gets who supervises it, which is this process.
+func (o *operation) createOptions(started func(*supervise.Supervisor)) *container.CreateOptions {
+	own := supervise.Options{
+		WallClock: o.flags.timeout, WallClockRule: "--timeout", Version: version,
+		EvidenceDir: filepath.Join(o.flags.paths.data, evidenceName), Warn: o.note,
+		Ended: func(container.End) {}, // the outcome has it
+	}
+	return &container.CreateOptions{
+		ID: o.request.ID, Bundle: o.dir.path, Spec: o.spec(), Attached: true, Record: o.record,
+		Held:            o.created != nil, // set up, and waiting, when created is called
+		SuperviseAlways: true, Supervise: supervise.InProcess(own, started), Refused: supervise.RecordRefusal(own),
+	}
+}
+
 // execute creates and starts the container, sees it to its end and deletes it.
 func (o *operation) execute(ctx context.Context, captured *[2]capture) (out outcome, err error) {
 	// Before the first process exists: a signal that arrives now must reach it.
 	signals := make(chan os.Signal, 64)
 	signal.Notify(signals)
 	defer signal.Stop(signals)
-	create := &container.CreateOptions{ID: o.request.ID, Bundle: o.dir.path, Spec: o.spec(), Attached: true}
-	create.Record = o.record
-	create.Held = o.created != nil // set up, and waiting, when created is called
 	var owner *supervise.Supervisor
-	own := supervise.Options{
-		WallClock: o.flags.timeout, WallClockRule: "--timeout", Version: version,
-		EvidenceDir: filepath.Join(o.flags.paths.data, evidenceName), Warn: o.note,
-		Ended: func(container.End) {}, // the outcome has it
-	}
-	create.SuperviseAlways, create.Refused = true, supervise.RecordRefusal(own)
-	create.Supervise = supervise.InProcess(own, func(s *supervise.Supervisor) { owner = s })
+	create := o.createOptions(func(s *supervise.Supervisor) { owner = s })
 	var term *terminal
 	var std *stdio
 	if o.request.Terminal {

@@ -117,11 +117,11 @@ func listenMetrics(address string) (net.Listener, error) {
 		if err := os.Remove(path); err != nil && !errors.Is(err, os.ErrNotExist) {
 			return nil, err
 		}
-		l, err := net.Listen("unix", path)
+		l, err := net.Listen("unix", path) //nolint:noctx // it does not block
 		if err != nil {
 			return nil, err
 		}
-		if err := os.Chmod(path, 0o600); err != nil {
+		if err := os.Chmod(path, 0o600); err != nil { //nolint:forbidigo // a path of the host's
 			return nil, errors.Join(err, l.Close())
 		}
 		return l, nil

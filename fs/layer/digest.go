@@ -54,6 +54,7 @@ func hashFile(h io.Writer, root tree.Root, kind tree.Kind, path string) error {
 		n, err := io.Copy(h, f)
 		fmt.Fprintf(h, "\n%d\n", n)
 		return err
+	default:
+		return nil
 	}
-	return nil
 }

@@ -79,7 +79,7 @@ func (l *Layers) makeDisk(w *Workspace) error {
 	if err != nil {
 		return fmt.Errorf("make image of layer: %w", err)
 	}
-	cmd := exec.Command("mke2fs", "-q", "-F", "-t", "ext4", "-b", strconv.Itoa(blockSize), "-I", strconv.Itoa(inodeSize),
+	cmd := exec.Command("mke2fs", "-q", "-F", "-t", "ext4", "-b", strconv.Itoa(blockSize), "-I", strconv.Itoa(inodeSize), //nolint:noctx // half an image is of no use
 		"-N", strconv.FormatInt(inodes, 10), "-m", "0", "-O", ext4Features, "-E", "lazy_itable_init=1,nodiscard,root_owner=0:0", l.diskPath(w))
 	return runTool(cmd)
 }
@@ -177,9 +177,9 @@ func (l *Layers) checkDisk(w *Workspace) error {
 	if l.State == nil || l.Boot == bootID() {
 		return nil
 	}
-	const repaired = 1 // e2fsck(8): errors were corrected
-	err := runTool(exec.Command("e2fsck", "-f", "-p", l.diskPath(w)))
+	err := runTool(exec.Command("e2fsck", "-f", "-p", l.diskPath(w))) //nolint:noctx // a repair is not broken off
 	var exit *exec.ExitError
+	const repaired = 1 // e2fsck(8): errors were corrected
 	if errors.As(err, &exit) && exit.ExitCode() == repaired {
 		return nil
 	}

@@ -136,13 +136,13 @@ func (e *editing) add(l *Layers, rest string, edit *Edit) error {
 	if edit.From == "" {
 		return nil
 	}
-	from, path, err := l.inWorkspace(edit.From)
+	from, source, err := l.inWorkspace(edit.From)
 	if err != nil {
 		return err
 	}
 	to, _, err := l.inWorkspace(edit.Path)
 	if err == nil && from == to {
-		e.from[rest] = path
+		e.from[rest] = source
 	}
 	return err
 }

@@ -12,7 +12,6 @@ import (
 // what the user may not write fails. The thread ends with close and is not used again.
 type owner struct {
 	work chan func()
-	err  error
 }
 
 // newOwner starts the thread. For root there is none: functions run as they are.

@@ -128,7 +128,7 @@ func (l *Layers) find(n int) (*Transaction, error) {
 // unknown then, so that one that commits on success alone is not committed.
 func (l *Layers) Settle() error {
 	if l.stuck != nil {
-		return nil // whoever wants to change something is told
+		return nil //nolint:nilerr // whoever wants to change something is told
 	}
 	for i := range l.Transactions {
 		tx := &l.Transactions[i]

@@ -103,9 +103,7 @@ func planMount(in *specs.Mount) (Mount, error) {
 	// A relative destination is relative to "/": runtime-spec 1.2.0 deprecates it, and runc accepts it.
 	m.Destination = path.Clean("/" + in.Destination)
 	for _, o := range in.Options {
-		if err := m.addOption(o); err != nil {
-			return m, err
-		}
+		m.addOption(o)
 	}
 	if in.Type == "bind" {
 		m.Bind = true
@@ -126,17 +124,17 @@ func planMount(in *specs.Mount) (Mount, error) {
 	return m, nil
 }
 
-func (m *Mount) addOption(o string) error {
+func (m *Mount) addOption(o string) {
 	if a, ok := attrOptions[o]; ok {
 		m.Attr.apply(a)
-		return nil
+		return
 	}
 	if rest, ok := strings.CutPrefix(o, "r"); ok && m.addRecursive(rest) {
-		return nil
+		return
 	}
 	if p, ok := propagationOptions[o]; ok {
 		m.Propagation, m.PropagationRec = p, false
-		return nil
+		return
 	}
 	switch {
 	case o == "bind":
@@ -152,7 +150,6 @@ func (m *Mount) addOption(o string) error {
 		key, value, hasValue := strings.Cut(o, "=")
 		m.Options = append(m.Options, Option{Key: key, Value: value, Flag: !hasValue})
 	}
-	return nil
 }
 
 // addRecursive handles the options that start with "r" for recursive: rbind, rro, rprivate, ridmap.

@@ -32,8 +32,8 @@ func plan(t *testing.T, m specs.Mount) Mount {
 // mount options".
 func TestPlanMountsOptions(t *testing.T) {
 	const atime = unix.MOUNT_ATTR__ATIME
-	attr := func(set, clear uint64) Mount { return Mount{Attr: Attr{set, clear}} }
-	rec := func(set, clear uint64) Mount { return Mount{RecAttr: Attr{set, clear}} }
+	attr := func(set, unset uint64) Mount { return Mount{Attr: Attr{set, unset}} }
+	rec := func(set, unset uint64) Mount { return Mount{RecAttr: Attr{set, unset}} }
 	for option, want := range map[string]Mount{
 		"ro": attr(unix.MOUNT_ATTR_RDONLY, 0), "rw": attr(0, unix.MOUNT_ATTR_RDONLY),
 		"nosuid": attr(unix.MOUNT_ATTR_NOSUID, 0), "suid": attr(0, unix.MOUNT_ATTR_NOSUID),
@@ -204,9 +204,9 @@ func TestPropagation(t *testing.T) {
 		"slave": {unix.MS_SLAVE, false}, "rslave": {unix.MS_SLAVE, true}, "shared": {unix.MS_SHARED, false},
 		"rshared": {unix.MS_SHARED, true}, "unbindable": {unix.MS_UNBINDABLE, false}, "runbindable": {unix.MS_UNBINDABLE, true},
 	} {
-		flag, rec, err := Propagation(in)
-		if err != nil || flag != want.flag || rec != want.rec {
-			t.Errorf("%q: %#x %v %v, want %#x %v", in, flag, rec, err, want.flag, want.rec)
+		got, rec, err := Propagation(in)
+		if err != nil || got != want.flag || rec != want.rec {
+			t.Errorf("%q: %#x %v %v, want %#x %v", in, got, rec, err, want.flag, want.rec)
 		}
 	}
 	for _, in := range []string{"rrslave", "Slave", "r", "ro", "slave ", "rro"} {

@@ -51,6 +51,7 @@ func tree(t testing.TB, entries ...string) *os.File {
 }
 
 func hostileTree(t testing.TB) *os.File {
+	t.Helper()
 	return tree(t,
 		"etc/passwd", "etc/resolv.conf -> ../run/resolv.conf", "run/resolv.conf", "var/run -> /run", "file",
 		"up -> ../../../../secret", "abs -> /secret", "host -> /proc/self/root/secret", "dir/sub/", "dir/up -> ..",

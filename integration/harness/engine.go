@@ -83,11 +83,11 @@ func (d *Daemon) Stop() error {
 		return err
 	}
 	select {
-	case <-d.done: // how it ended is of no interest
+	case <-d.done: //nolint:errcheck // how it ended is of no interest
 		return nil
 	case <-time.After(30 * time.Second):
 		_ = d.cmd.Process.Kill()
-		<-d.done
+		<-d.done //nolint:errcheck // it was killed
 		return fmt.Errorf("%s did not end within 30 s of SIGTERM\n%s", d.name, d.tail())
 	}
 }
@@ -97,7 +97,7 @@ func (d *Daemon) Kill() error {
 	if err := d.cmd.Process.Kill(); err != nil && !errors.Is(err, os.ErrProcessDone) {
 		return err
 	}
-	<-d.done // how it ended is known
+	<-d.done //nolint:errcheck // how it ended is known
 	return nil
 }
 
@@ -167,8 +167,8 @@ func (e *Docker) Host() string { return e.host }
 
 // Runtimes is the key runtimes of daemon.json with more of agentsafe's: their global flags by name.
 func (e *Docker) Runtimes(more map[string][]string) map[string]any {
-	out := maps.Clone(e.config["runtimes"].(map[string]any))
-	path := out["agentsafe"].(map[string]any)["path"]
+	out := maps.Clone(e.config["runtimes"].(map[string]any)) //nolint:forcetypeassert // as it is made above
+	path := out["agentsafe"].(map[string]any)["path"]        //nolint:forcetypeassert // likewise
 	for name, flags := range more {
 		out[name] = map[string]any{"path": path, "runtimeArgs": flags}
 	}

@@ -48,11 +48,11 @@ func TestMain(m *testing.M) {
 		Setup: func(b *harness.Box) (func() error, error) {
 			box = b
 			for _, dir := range []string{store, runs} {
-				real := filepath.Join(b.Dir, filepath.Base(dir))
-				if err := errors.Join(os.MkdirAll(real, 0o700), os.MkdirAll(dir, 0o700)); err != nil {
+				backing := filepath.Join(b.Dir, filepath.Base(dir))
+				if err := errors.Join(os.MkdirAll(backing, 0o700), os.MkdirAll(dir, 0o700)); err != nil {
 					return nil, err
 				}
-				if err := unix.Mount(real, dir, "", unix.MS_BIND, ""); err != nil {
+				if err := unix.Mount(backing, dir, "", unix.MS_BIND, ""); err != nil {
 					return nil, fmt.Errorf("bind %s: %w", dir, err)
 				}
 			}

@@ -73,14 +73,14 @@ type task struct {
 }
 
 // run runs a shell script on the host's programs under a profile with this network part.
-func run(t testing.TB, network, script string, flags ...string) task {
+func run(t testing.TB, network, script string) task {
 	t.Helper()
 	folder := box.TempDir(t)
 	if err := outside.folder(folder); err != nil {
 		t.Fatal(err)
 	}
-	args := append([]string{ctl(t), "run", "--json", "--quiet", "--profile", profileFile(t, network), "--workspace", folder}, flags...)
-	r := task{Result: box.Run(t, harness.Cmd{Args: append(args, "--", "sh", "-c", script)})}
+	args := []string{ctl(t), "run", "--json", "--quiet", "--profile", profileFile(t, network), "--workspace", folder, "--", "sh", "-c", script}
+	r := task{Result: box.Run(t, harness.Cmd{Args: args})}
 	if err := json.Unmarshal([]byte(r.Stdout), &r.out); err != nil {
 		t.Fatalf("no result: %v\n%v", err, r.Result)
 	}

@@ -12,9 +12,10 @@ import (
 	"github.com/agentsafe/agentsafe/netns/egress"
 )
 
-// below returns a name under the first wildcard of a rule set: one that nobody serves.
-func below(t testing.TB, set, label string) string {
+// below returns a name under the first wildcard of the rule set pypi: one that nobody serves.
+func below(t testing.TB, label string) string {
 	t.Helper()
+	const set = "pypi"
 	rules, err := egress.RuleSet(set)
 	if err != nil {
 		t.Fatal(err)
@@ -40,11 +41,11 @@ type route struct {
 // TestProfileBuild takes every way to a container, with the built-in profile as it is and an unmodified client: the
 // package of an allowed name is installed over TLS, and what must not be reached is refused at once and logged.
 func TestProfileBuild(t *testing.T) {
-	registry := below(t, "pypi", "packages")
+	registry := below(t, "packages")
 	outside.name(registry, public4b)
-	outside.name(below(t, "pypi", "rebound"), "10.9.9.9")
-	outside.name(below(t, "pypi", "metadata"), "169.254.169.254")
-	outside.name(below(t, "pypi", "six"), public6)
+	outside.name(below(t, "rebound"), "10.9.9.9")
+	outside.name(below(t, "metadata"), "169.254.169.254")
+	outside.name(below(t, "six"), public6)
 	configure(t, "[network]", `dialFrom = "host"`)
 	for _, engine := range []struct {
 		name   string
@@ -88,13 +89,13 @@ func refusedEverywhere(t *testing.T, registry, six string, run func(folder, scri
 		{attempt{Kind: "dns", Name: "c2VjcmV0.other.test", Server: "9.9.9.9"}, `rcode 3`, "no-rule"},
 		{attempt{Kind: "dns", Name: "a\x00." + registry}, `rcode 3`, "bad-name"},
 		{attempt{Kind: "dns", Name: "0x7f000001"}, `rcode 3`, "bad-name"},
-		{attempt{Kind: "lookup", Name: below(t, "pypi", "rebound")}, `not known|No address|resolution`, "bad-address"},
-		{attempt{Kind: "lookup", Name: below(t, "pypi", "metadata")}, `not known|No address|resolution`, "bad-address"},
+		{attempt{Kind: "lookup", Name: below(t, "rebound")}, `not known|No address|resolution`, "bad-address"},
+		{attempt{Kind: "lookup", Name: below(t, "metadata")}, `not known|No address|resolution`, "bad-address"},
 		{attempt{Kind: "tls", Host: public4b, SNI: registry}, `(?i)access.denied`, "no-name"},
 		{attempt{Kind: "tls", Host: registry, SNI: "other.test"}, `(?i)access.denied`, "name-mismatch"},
 		{attempt{Kind: "tls", Host: registry}, `(?i)access.denied`, "hidden-name"},
 		{attempt{Kind: "tls", Host: registry, SNI: registry}, `200 OK`, ""},
-		{attempt{Kind: "tls", Host: below(t, "pypi", "six"), SNI: below(t, "pypi", "six")}, six, ""},
+		{attempt{Kind: "tls", Host: below(t, "six"), SNI: below(t, "six")}, six, ""},
 		{attempt{Kind: "tcp", Host: registry, Port: 443, Send: head + "other.test\r\n\r\n"}, `403 Forbidden`, "name-mismatch"},
 		{attempt{Kind: "tcp", Host: registry, Port: 22, Send: "SSH-2.0-x\r\n"}, `error|^$`, "no-rule"},
 		{attempt{Kind: "tcp", Host: "169.254.169.254", Port: 80, Send: head + "x\r\n\r\n"}, `403 Forbidden`, "no-name"},
@@ -126,8 +127,8 @@ func refusedEverywhere(t *testing.T, registry, six string, run func(folder, scri
 func hostPrograms() []string {
 	out := []string{"/usr:/usr:ro", "/etc/alternatives:/etc/alternatives:ro", "/etc/ssl/certs:/etc/ssl/certs:ro"}
 	for _, dir := range []string{"/lib", "/lib64"} { // links to what is below /usr
-		if real, err := filepath.EvalSymlinks(dir); err == nil {
-			out = append(out, real+":"+dir+":ro")
+		if resolved, err := filepath.EvalSymlinks(dir); err == nil {
+			out = append(out, resolved+":"+dir+":ro")
 		}
 	}
 	return out

@@ -96,7 +96,7 @@ func TestSocketActivation(t *testing.T) {
 			d := plain(t, p)
 			b := box.Bundle(t, harness.Sh("[ ! -e /proc/self/fd/3 ] || cat <&3; echo $LISTEN_FDS $LISTEN_PID"))
 			args := append([]string{"sh", "-c", "LISTEN_FDS=1 LISTEN_PID=" + pid + ` exec "$@"`, "sh"}, d.Args("run", "--bundle", b.Dir, b.ID)...)
-			return box.Run(t, harness.Cmd{Args: args, Files: openText(t, "kept\n")})
+			return box.Run(t, harness.Cmd{Args: args, Files: openKept(t)})
 		}, harness.All(harness.SameExit, harness.Exits(0), harness.Prints(want)))
 	}
 }

@@ -98,15 +98,16 @@ func TestExec(t *testing.T) {
 	t.Run("preserved descriptors", func(t *testing.T) {
 		harness.SideBySide(t, func(t *testing.T, p harness.Peer) harness.Result {
 			d, c := drivers[p.Name], containers[p.Name]
-			return box.Run(t, harness.Cmd{Args: d.Args("exec", "--preserve-fds", "1", c.ID, "sh", "-c", "cat <&3; ls /proc/self/fd | wc -l"), Files: openText(t, "kept\n")})
+			return box.Run(t, harness.Cmd{Args: d.Args("exec", "--preserve-fds", "1", c.ID, "sh", "-c", "cat <&3; ls /proc/self/fd | wc -l"), Files: openKept(t)})
 		}, exact(0, "^kept\n"))
 	})
 }
 
-func openText(t *testing.T, text string) []*os.File {
+// openKept opens a file in which is "kept".
+func openKept(t *testing.T) []*os.File {
 	t.Helper()
 	name := filepath.Join(box.TempDir(t), "f")
-	if err := os.WriteFile(name, []byte(text), 0o644); err != nil {
+	if err := os.WriteFile(name, []byte("kept\n"), 0o644); err != nil {
 		t.Fatal(err)
 	}
 	f, err := os.Open(name)
@@ -159,13 +160,13 @@ func TestPreservedDescriptors(t *testing.T) {
 	harness.SideBySide(t, func(t *testing.T, p harness.Peer) harness.Result {
 		d := box.Bare(t, p)
 		bundle := box.Bundle(t, harness.Sh("cat <&3; ls /proc/self/fd | wc -l"))
-		return box.Run(t, harness.Cmd{Args: d.Args("run", "--preserve-fds", "1", "--bundle", bundle.Dir, bundle.ID), Files: openText(t, "kept\n")})
+		return box.Run(t, harness.Cmd{Args: d.Args("run", "--preserve-fds", "1", "--bundle", bundle.Dir, bundle.ID), Files: openKept(t)})
 	}, exact(0, "^kept\n5\n$"))
 	t.Run("not asked for", func(t *testing.T) {
 		harness.SideBySide(t, func(t *testing.T, p harness.Peer) harness.Result {
 			d := box.Bare(t, p)
 			bundle := box.Bundle(t, harness.Sh("ls /proc/self/fd | wc -l"))
-			return box.Run(t, harness.Cmd{Args: d.Args("run", "--bundle", bundle.Dir, bundle.ID), Files: openText(t, "kept\n")})
+			return box.Run(t, harness.Cmd{Args: d.Args("run", "--bundle", bundle.Dir, bundle.ID), Files: openKept(t)})
 		}, exact(0, "^4\n$"))
 	})
 }

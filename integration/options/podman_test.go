@@ -14,9 +14,8 @@ import (
 // peer is a runtime as podman is told it, with global flags for the profile.
 func peer(t *testing.T, runtime string) (p harness.Peer, global []string) {
 	t.Helper()
-	ours, theirs := runtime, harness.Peer{}
-	theirs, p = harness.Peers(t)
-	switch ours {
+	theirs, p := harness.Peers(t)
+	switch runtime {
 	case runc:
 		return theirs, nil
 	case none:

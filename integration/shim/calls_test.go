@@ -28,13 +28,13 @@ func TestEventsInOrder(t *testing.T) {
 	d := newDaemon(t)
 	s := startShim(t, d, harness.Sh("sleep 1000"))
 	s.run(t)
-	s.exec(t, "e1", "exit 3", nil)
+	s.exec(t, "e1", "exit 3")
 	s.start(t, "e1")
 	if got := s.wait(t, "e1"); got != 3 {
 		t.Errorf("exec ended with %d, want 3", got)
 	}
 	s.delete(t, "e1")
-	s.exec(t, "e2", "sleep 1000", nil)
+	s.exec(t, "e2", "sleep 1000")
 	s.start(t, "e2")
 	s.kill(t)
 	if got := s.wait(t, ""); got != 137 {
@@ -164,7 +164,7 @@ func TestCallsInTheWrongOrder(t *testing.T) {
 	_, err = s.ResizePty(ctx, &task.ResizePtyRequest{ID: s.id, Width: 1 << 20})
 	wantCode(t, "huge terminal", err, codes.InvalidArgument)
 
-	s.exec(t, "e", "sleep 1000", nil)
+	s.exec(t, "e", "sleep 1000")
 	_, err = s.Exec(ctx, &task.ExecProcessRequest{ID: s.id, ExecID: "e", Spec: execSpec(t, "true")})
 	wantCode(t, "exec id again", err, codes.AlreadyExists)
 	_, err = s.Exec(ctx, &task.ExecProcessRequest{ID: s.id, ExecID: "a/b", Spec: execSpec(t, "true")})
@@ -179,7 +179,7 @@ func TestCallsInTheWrongOrder(t *testing.T) {
 	_, err = s.Delete(ctx, &task.DeleteRequest{ID: s.id, ExecID: "e"})
 	wantCode(t, "delete of a running exec", err, codes.FailedPrecondition)
 
-	s.exec(t, "g", "true", nil)
+	s.exec(t, "g", "true")
 	s.kill(t)
 	s.wait(t, "")
 	_, err = s.Start(ctx, &task.StartRequest{ID: s.id, ExecID: "g"})
@@ -212,7 +212,7 @@ func TestExecThatFails(t *testing.T) {
 	}
 	within(t, 5*time.Second, "wait for an exec that failed", waited)
 	s.delete(t, "e")
-	s.exec(t, "e", "exit 4", nil)
+	s.exec(t, "e", "exit 4")
 	s.start(t, "e")
 	if got := s.wait(t, "e"); got != 4 {
 		t.Errorf("got %d", got)
@@ -254,7 +254,7 @@ func TestStates(t *testing.T) {
 	if err != nil || !strings.HasPrefix(stats.Stats.TypeUrl, "io.containerd.cgroups.v") {
 		t.Errorf("stats: %v, %v", stats.GetStats().GetTypeUrl(), err)
 	}
-	s.exec(t, "e", "sleep 1000", nil)
+	s.exec(t, "e", "sleep 1000")
 	s.start(t, "e")
 	pids, err := s.Pids(timeout(t), &task.PidsRequest{ID: s.id})
 	if err != nil || len(pids.Processes) != 2 {
@@ -273,9 +273,6 @@ func TestStates(t *testing.T) {
 		t.Errorf("pids of a container that has ended: %v, %v", pids, err)
 	}
 }
-
-//go:fix inline
-func ptr[T any](v T) *T { return new(v) }
 
 func TestSocketIsPrivate(t *testing.T) {
 	s := startShim(t, newDaemon(t), nil)

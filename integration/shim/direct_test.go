@@ -199,6 +199,7 @@ func (s *shim) connect(t testing.TB) {
 
 // timeout is a context for one call.
 func timeout(t testing.TB) context.Context {
+	t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
 	t.Cleanup(cancel)
 	return ctx
@@ -267,12 +268,9 @@ func (s *shim) delete(t testing.TB, execID string) *task.DeleteResponse {
 }
 
 // exec reserves a process that runs a shell command.
-func (s *shim) exec(t testing.TB, execID, script string, r *task.ExecProcessRequest) {
+func (s *shim) exec(t testing.TB, execID, script string) {
 	t.Helper()
-	if r == nil {
-		r = &task.ExecProcessRequest{}
-	}
-	r.ID, r.ExecID, r.Spec = s.id, execID, execSpec(t, "/bin/sh", "-c", script)
+	r := &task.ExecProcessRequest{ID: s.id, ExecID: execID, Spec: execSpec(t, "/bin/sh", "-c", script)}
 	if _, err := s.Exec(timeout(t), r); err != nil {
 		t.Fatalf("exec %q: %v", execID, err)
 	}

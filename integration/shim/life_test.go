@@ -34,7 +34,7 @@ func TestKilledShimLeavesNothing(t *testing.T) {
 		s.create(t, &task.CreateTaskRequest{})
 		if started {
 			s.start(t, "")
-			s.exec(t, "e", "sleep 1000", nil)
+			s.exec(t, "e", "sleep 1000")
 			s.start(t, "e")
 		}
 		if err := unix.Kill(s.pid, unix.SIGKILL); err != nil {
@@ -155,7 +155,7 @@ func TestGroup(t *testing.T) {
 	if _, err := b.Shutdown(timeout(t), &task.ShutdownRequest{ID: b.id}); err != nil {
 		t.Fatal(err)
 	}
-	a.exec(t, "e", "exit 6", nil)
+	a.exec(t, "e", "exit 6")
 	a.start(t, "e")
 	if got := a.wait(t, "e"); got != 6 {
 		t.Errorf("the other one's exec: got %d", got)

@@ -140,9 +140,9 @@ func (s *soak) remove(t *testing.T, id string) {
 	}
 }
 
-func (s *soak) up(t *testing.T, id string, flags []string, command ...string) {
+func (s *soak) up(t *testing.T, id string, command ...string) {
 	t.Helper()
-	s.must(t, s.run(runtimeName, id, append([]string{"--detach"}, flags...), command...)...)
+	s.must(t, s.run(runtimeName, id, []string{"--detach"}, command...)...)
 }
 
 func (s *soak) plain(t *testing.T, id string) {
@@ -152,7 +152,7 @@ func (s *soak) plain(t *testing.T, id string) {
 }
 
 func (s *soak) exec(t *testing.T, id string) {
-	s.up(t, id, nil, "sleep", "1000")
+	s.up(t, id, "sleep", "1000")
 	if r := s.do(t, "tasks", "exec", "--exec-id", "e", id, "sh", "-c", "echo in; exit 4"); r.Exit != 4 || r.Stdout != "in\n" {
 		t.Errorf("%v", r)
 	}
@@ -161,7 +161,7 @@ func (s *soak) exec(t *testing.T, id string) {
 }
 
 func (s *soak) initKilled(t *testing.T, id string) {
-	s.up(t, id, nil, "sleep", "1000")
+	s.up(t, id, "sleep", "1000")
 	if err := unix.Kill(s.pidOf(t, id), unix.SIGKILL); err != nil {
 		t.Error(err)
 	}
@@ -186,7 +186,7 @@ func (s *soak) pidOf(t *testing.T, id string) int {
 }
 
 func (s *soak) shimKilled(t *testing.T, id string) {
-	s.up(t, id, nil, "sleep", "1000")
+	s.up(t, id, "sleep", "1000")
 	if err := unix.Kill(shimOf(t, id), unix.SIGKILL); err != nil {
 		t.Error(err)
 	}
@@ -195,7 +195,7 @@ func (s *soak) shimKilled(t *testing.T, id string) {
 }
 
 func (s *soak) shimKilledInExec(t *testing.T, id string) {
-	s.up(t, id, nil, "sleep", "1000")
+	s.up(t, id, "sleep", "1000")
 	exec := box.Start(t, harness.Cmd{Args: s.args("tasks", "exec", "--exec-id", "e", id, "sleep", "1000"), Timeout: time.Minute})
 	time.Sleep(time.Duration(s.rand.IntN(150)) * time.Millisecond)
 	if err := unix.Kill(shimOf(t, id), unix.SIGKILL); err != nil {
@@ -243,7 +243,7 @@ func (s *soak) slowReader(t *testing.T, id string) {
 
 // fullDisk: no room where bundles, FIFOs and states are. What was started before has to end, what is new may fail.
 func (s *soak) fullDisk(t *testing.T, id string) {
-	s.up(t, id, nil, "sleep", "1000")
+	s.up(t, id, "sleep", "1000")
 	filler := filepath.Join(s.disk, "filler")
 	if err := fill(filler); err != nil {
 		t.Fatal(err)
@@ -281,7 +281,7 @@ func fill(path string) error {
 
 // daemonKilled: containerd ends while a container runs, and comes back.
 func (s *soak) daemonKilled(t *testing.T, id string) {
-	s.up(t, id, nil, "sh", "-c", "sleep 0.3; exit 7")
+	s.up(t, id, "sh", "-c", "sleep 0.3; exit 7")
 	s.crash(t)
 	time.Sleep(time.Duration(s.rand.IntN(500)) * time.Millisecond)
 	s.start(t)

@@ -34,11 +34,11 @@ func TestMain(m *testing.M) {
 		Setup: func(b *harness.Box) (func() error, error) {
 			box = b
 			// Layers need a file system that can hold an overlay's upper directory, and the box's /var/lib is an overlay.
-			real, store := filepath.Join(b.Dir, "store"), "/var/lib/agentsafe"
-			if err := errors.Join(os.MkdirAll(real, 0o700), os.MkdirAll(store, 0o700)); err != nil {
+			backing, store := filepath.Join(b.Dir, "store"), "/var/lib/agentsafe"
+			if err := errors.Join(os.MkdirAll(backing, 0o700), os.MkdirAll(store, 0o700)); err != nil {
 				return nil, err
 			}
-			if err := unix.Mount(real, store, "", unix.MS_BIND, ""); err != nil {
+			if err := unix.Mount(backing, store, "", unix.MS_BIND, ""); err != nil {
 				return nil, fmt.Errorf("bind %s: %w", store, err)
 			}
 			return func() error { return unix.Unmount(store, 0) }, nil

@@ -126,9 +126,6 @@ func whileRunning(t *testing.T, older, newer *harness.Bare, profile string) {
 	newer.Must(t, "delete", c.ID)
 }
 
-//go:fix inline
-func ptr[T any](v T) *T { return new(v) }
-
 // TestOlderSupervised: a container whose limits an older monitor holds, with a workspace in layers, and execs that are
 // transactions of both versions.
 func TestOlderSupervised(t *testing.T) {

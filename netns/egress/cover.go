@@ -16,46 +16,46 @@ func (p *Policy) Covers(r Rule) bool {
 	return slices.ContainsFunc(p.allow, func(a Rule) bool { return a.Covers(r) })
 }
 
-// Covers reports whether everything that r matches is matched by a.
-func (a Rule) Covers(r Rule) bool {
-	return a.coversTarget(&r) && a.coversPorts(&r) &&
-		!slices.ContainsFunc(r.protocols, func(p Protocol) bool { return !a.speaks(p) }) &&
-		(a.methods == nil || r.methods != nil && !slices.ContainsFunc(r.methods, func(m string) bool { return !slices.Contains(a.methods, m) })) &&
-		(a.hostKeys == nil || r.hostKeys != nil && !slices.ContainsFunc(r.hostKeys, func(k string) bool { return !slices.Contains(a.hostKeys, k) })) &&
-		(a.path == "" || r.path != "" && belowPath(r.path, a.path))
+// Covers reports whether everything that b matches is matched by r.
+func (r Rule) Covers(b Rule) bool {
+	return r.coversTarget(&b) && r.coversPorts(&b) &&
+		!slices.ContainsFunc(b.protocols, func(p Protocol) bool { return !r.speaks(p) }) &&
+		(r.methods == nil || b.methods != nil && !slices.ContainsFunc(b.methods, func(m string) bool { return !slices.Contains(r.methods, m) })) &&
+		(r.hostKeys == nil || b.hostKeys != nil && !slices.ContainsFunc(b.hostKeys, func(k string) bool { return !slices.Contains(r.hostKeys, k) })) &&
+		(r.path == "" || b.path != "" && belowPath(b.path, r.path))
 }
 
-func (a *Rule) coversTarget(r *Rule) bool {
+func (r *Rule) coversTarget(b *Rule) bool {
 	switch {
-	case a.text == "" || r.text == "" || a.prefix.IsValid() != r.prefix.IsValid():
+	case r.text == "" || b.text == "" || r.prefix.IsValid() != b.prefix.IsValid():
 		return false
-	case a.prefix.IsValid():
-		return a.prefix.Bits() <= r.prefix.Bits() && a.prefix.Contains(r.prefix.Addr())
-	case !r.wildcard:
-		return a.matchesName(r.host)
+	case r.prefix.IsValid():
+		return r.prefix.Bits() <= b.prefix.Bits() && r.prefix.Contains(b.prefix.Addr())
+	case !b.wildcard:
+		return r.matchesName(b.host)
 	}
-	return a.wildcard && (a.host == "" || a.host == r.host || r.host != "" && a.matchesName(r.host))
+	return r.wildcard && (r.host == "" || r.host == b.host || b.host != "" && r.matchesName(b.host))
 }
 
-func (a *Rule) coversPorts(r *Rule) bool {
-	have := mergePorts(a.ports) // 80-90,91-99 covers 85-95
-	return !slices.ContainsFunc(r.ports, func(want portRange) bool {
+func (r *Rule) coversPorts(b *Rule) bool {
+	have := mergePorts(r.ports) // 80-90,91-99 covers 85-95
+	return !slices.ContainsFunc(b.ports, func(want portRange) bool {
 		return !slices.ContainsFunc(have, func(have portRange) bool { return have.first <= want.first && want.last <= have.last })
 	})
 }
 
 // touches reports whether the two rules match anything in common, by target and ports.
-func (a *Rule) touches(r *Rule) bool {
-	ports := slices.ContainsFunc(a.ports, func(x portRange) bool {
-		return slices.ContainsFunc(r.ports, func(y portRange) bool { return x.first <= y.last && y.first <= x.last })
+func (r *Rule) touches(b *Rule) bool {
+	ports := slices.ContainsFunc(r.ports, func(x portRange) bool {
+		return slices.ContainsFunc(b.ports, func(y portRange) bool { return x.first <= y.last && y.first <= x.last })
 	})
 	switch {
-	case !ports || a.prefix.IsValid() != r.prefix.IsValid():
+	case !ports || r.prefix.IsValid() != b.prefix.IsValid():
 		return false
-	case a.prefix.IsValid():
-		return a.prefix.Overlaps(r.prefix)
+	case r.prefix.IsValid():
+		return r.prefix.Overlaps(b.prefix)
 	}
-	return a.coversTarget(r) || r.coversTarget(a)
+	return r.coversTarget(b) || b.coversTarget(r)
 }
 
 // Destination decides on a destination that needs no rule, because something else names it: only rules that deny count.

@@ -7,54 +7,54 @@ import (
 )
 
 // Canonical returns the rule in the one spelling that all rules of the same meaning have. The zero value is its own.
-func (a Rule) Canonical() Rule {
-	if a.text == "" {
-		return a
+func (r Rule) Canonical() Rule {
+	if r.text == "" {
+		return r
 	}
-	a.ports, a.methods = mergePorts(a.ports), slices.Sorted(slices.Values(a.methods))
-	a.methods = slices.Compact(a.methods)
-	if a.hostKeys != nil {
-		a.hostKeys = slices.Compact(slices.Sorted(slices.Values(a.hostKeys)))
+	r.ports, r.methods = mergePorts(r.ports), slices.Sorted(slices.Values(r.methods))
+	r.methods = slices.Compact(r.methods)
+	if r.hostKeys != nil {
+		r.hostKeys = slices.Compact(slices.Sorted(slices.Values(r.hostKeys)))
 	}
-	a.text = a.spell()
-	return a
+	r.text = r.spell()
+	return r
 }
 
 // Meet returns the rule, in its canonical spelling, that matches what both match; false if nothing does.
-func (a Rule) Meet(b Rule) (Rule, bool) {
-	out := a
+func (r Rule) Meet(b Rule) (Rule, bool) {
+	out := r
 	switch {
-	case a.coversTarget(&b):
+	case r.coversTarget(&b):
 		out.host, out.wildcard, out.prefix = b.host, b.wildcard, b.prefix
-	case !b.coversTarget(&a):
+	case !b.coversTarget(&r):
 		return Rule{}, false
 	}
 	out.protocols = nil
-	for _, p := range a.protocols {
+	for _, p := range r.protocols {
 		if slices.Contains(b.protocols, p) {
 			out.protocols = append(out.protocols, p)
 		}
 	}
-	out.ports = commonPorts(a.ports, b.ports)
+	out.ports = commonPorts(r.ports, b.ports)
 	if len(out.protocols) == 0 || len(out.ports) == 0 {
 		return Rule{}, false
 	}
 	switch {
-	case a.methods == nil:
+	case r.methods == nil:
 		out.methods = b.methods
 	case b.methods != nil:
-		out.methods = slices.DeleteFunc(slices.Clone(a.methods), func(m string) bool { return !slices.Contains(b.methods, m) })
+		out.methods = slices.DeleteFunc(slices.Clone(r.methods), func(m string) bool { return !slices.Contains(b.methods, m) })
 		if len(out.methods) == 0 {
 			return Rule{}, false
 		}
 	}
-	if out.hostKeys = commonKeys(a.hostKeys, b.hostKeys); out.hostKeys != nil && len(out.hostKeys) == 0 {
+	if out.hostKeys = commonKeys(r.hostKeys, b.hostKeys); out.hostKeys != nil && len(out.hostKeys) == 0 {
 		return Rule{}, false
 	}
 	switch {
-	case a.path == "" || b.path != "" && belowPath(b.path, a.path):
+	case r.path == "" || b.path != "" && belowPath(b.path, r.path):
 		out.path = b.path
-	case b.path != "" && !belowPath(a.path, b.path):
+	case b.path != "" && !belowPath(r.path, b.path):
 		return Rule{}, false
 	}
 	return out.Canonical(), true
@@ -88,53 +88,53 @@ func mergePorts(in []portRange) []portRange {
 }
 
 // spell writes a rule so that ParseRule reads the same.
-func (a *Rule) spell() string {
+func (r *Rule) spell() string {
 	var b strings.Builder
-	if len(a.methods) > 0 {
-		b.WriteString(strings.Join(a.methods, ",") + " ")
+	if len(r.methods) > 0 {
+		b.WriteString(strings.Join(r.methods, ",") + " ")
 	}
 	switch {
-	case len(a.protocols) == 1 && a.protocols[0] == TLS:
+	case len(r.protocols) == 1 && r.protocols[0] == TLS:
 		b.WriteString("https://")
-	case len(a.protocols) == 1:
-		b.WriteString(string(a.protocols[0]) + "://")
-	case len(a.protocols) > 2 && !a.prefix.IsValid():
+	case len(r.protocols) == 1:
+		b.WriteString(string(r.protocols[0]) + "://")
+	case len(r.protocols) > 2 && !r.prefix.IsValid():
 		b.WriteString("tcp://")
 	}
 	switch {
-	case a.prefix.IsValid() && a.prefix.Addr().Is6():
-		b.WriteString("[" + a.prefixText() + "]")
-	case a.prefix.IsValid():
-		b.WriteString(a.prefixText())
-	case a.wildcard && a.host == "":
+	case r.prefix.IsValid() && r.prefix.Addr().Is6():
+		b.WriteString("[" + r.prefixText() + "]")
+	case r.prefix.IsValid():
+		b.WriteString(r.prefixText())
+	case r.wildcard && r.host == "":
 		b.WriteString("*")
-	case a.wildcard:
-		b.WriteString("*." + a.host)
+	case r.wildcard:
+		b.WriteString("*." + r.host)
 	default:
-		b.WriteString(a.host)
+		b.WriteString(r.host)
 	}
-	for i, r := range a.ports {
+	for i, p := range r.ports {
 		if i == 0 {
 			b.WriteString(":")
 		} else {
 			b.WriteString(",")
 		}
-		b.WriteString(strconv.Itoa(int(r.first)))
-		if r.last != r.first {
-			b.WriteString("-" + strconv.Itoa(int(r.last)))
+		b.WriteString(strconv.Itoa(int(p.first)))
+		if p.last != p.first {
+			b.WriteString("-" + strconv.Itoa(int(p.last)))
 		}
 	}
-	b.WriteString(a.path)
-	if len(a.hostKeys) > 0 {
-		b.WriteString(" " + strings.Join(a.hostKeys, ","))
+	b.WriteString(r.path)
+	if len(r.hostKeys) > 0 {
+		b.WriteString(" " + strings.Join(r.hostKeys, ","))
 	}
 	return b.String()
 }
 
 // prefixText is a single address without its length: before a path a slash would be the path's.
-func (a *Rule) prefixText() string {
-	if a.prefix.IsSingleIP() {
-		return a.prefix.Addr().String()
+func (r *Rule) prefixText() string {
+	if r.prefix.IsSingleIP() {
+		return r.prefix.Addr().String()
 	}
-	return a.prefix.String()
+	return r.prefix.String()
 }

@@ -69,7 +69,7 @@ func (w *web) addCredentials(roots Roots) {
 // withCredential passes a request on to the credential's destination. The destination needs no rule: the credential
 // names it, and it is reached by this way alone.
 func (w *web) withCredential(rw http.ResponseWriter, r *http.Request, transport *http.Transport, c *wire.Credential) {
-	s := r.Context().Value(sessionKey{}).(*session)
+	s := sessionOf(r)
 	if d := w.checkPlaceholders(r, c.Name); !d.Allowed {
 		w.refuse(rw, s, d)
 		return

@@ -183,5 +183,5 @@ func (g *Gateway) connect(ctx context.Context, a netip.AddrPort) (*net.TCPConn, 
 	if err != nil {
 		return nil, err
 	}
-	return c.(*net.TCPConn), nil
+	return c.(*net.TCPConn), nil //nolint:forcetypeassert // what "tcp" dials is nothing else
 }

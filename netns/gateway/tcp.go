@@ -157,8 +157,9 @@ func clientSpeaksSSH(held []byte) (int, bool, error) {
 		return 0, false, nil
 	case egress.SSH:
 		return 0, true, nil
+	default:
+		return 0, false, errNoSSH
 	}
-	return 0, false, errNoSSH
 }
 
 var errNoSSH = errors.New("the rule lets SSH pass, and the client speaks something else")
@@ -396,7 +397,7 @@ func originalDestination(c *net.TCPConn) (netip.AddrPort, error) {
 	}
 	var out netip.AddrPort
 	var serr error
-	isV4 := c.LocalAddr().(*net.TCPAddr).IP.To4() != nil
+	isV4 := c.LocalAddr().(*net.TCPAddr).IP.To4() != nil //nolint:forcetypeassert // a TCPConn has no other
 	err = raw.Control(func(fd uintptr) {
 		if isV4 {
 			// A struct sockaddr_in has the size of the first field of this option's type.

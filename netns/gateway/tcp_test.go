@@ -113,7 +113,7 @@ func TestAttack_SlowRequest(t *testing.T) {
 		ended <- err
 	}()
 	select {
-	case <-ended: // in order or by a reset
+	case <-ended: //nolint:errcheck // in order or by a reset
 	case <-time.After(time.Minute):
 		t.Error("it is waited for")
 	}

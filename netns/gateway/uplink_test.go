@@ -102,7 +102,7 @@ func TestUplink_Ends(t *testing.T) {
 	go func() { ended <- u.watch(ctx, func(change) {}) }()
 	cancel()
 	select {
-	case <-ended:
+	case <-ended: //nolint:errcheck // that it ends is all
 	case <-time.After(time.Minute):
 		t.Error("it goes on")
 	}

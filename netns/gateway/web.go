@@ -91,7 +91,7 @@ func (w *web) serve(ctx context.Context) {
 	s := &http.Server{
 		Handler: w, ReadHeaderTimeout: w.g.config.Timeouts.Head, IdleTimeout: 2 * time.Minute, MaxHeaderBytes: webHeadMaxBytes,
 		ConnContext: func(ctx context.Context, c net.Conn) context.Context {
-			return context.WithValue(ctx, sessionKey{}, c.(*webConn).session)
+			return context.WithValue(ctx, sessionKey{}, c.(*webConn).session) //nolint:forcetypeassert // take hands over nothing else
 		},
 		ErrorLog: stdlog.New(io.Discard, "", 0), // the task's mistakes are no news of the host's
 	}
@@ -104,6 +104,11 @@ func (w *web) serve(ctx context.Context) {
 }
 
 type sessionKey struct{}
+
+// sessionOf is the session of the connection that a request arrived by.
+func sessionOf(r *http.Request) *session {
+	return r.Context().Value(sessionKey{}).(*session) //nolint:forcetypeassert // serve gives every connection one
+}
 
 // take hands a session over, with what was read of it.
 func (w *web) take(s *session, head []byte) {
@@ -176,7 +181,7 @@ func (c *webConn) SetWriteDeadline(t time.Time) error { return c.conn.SetWriteDe
 
 // ServeHTTP judges one request and passes it on.
 func (w *web) ServeHTTP(rw http.ResponseWriter, r *http.Request) {
-	s := r.Context().Value(sessionKey{}).(*session)
+	s := sessionOf(r)
 	if h := w.g.internalHost(s.name); h != nil {
 		h.ServeHTTP(rw, r)
 		return
@@ -323,7 +328,7 @@ func (w *web) status(rw http.ResponseWriter, r *http.Request) {
 
 // explicitProxy serves clients that are configured to use a proxy: the absolute form, and CONNECT.
 func (w *web) explicitProxy(rw http.ResponseWriter, r *http.Request) {
-	s := r.Context().Value(sessionKey{}).(*session)
+	s := sessionOf(r)
 	if r.Method == http.MethodConnect {
 		w.connect(rw, r, s)
 		return
@@ -375,7 +380,7 @@ func (w *web) connect(rw http.ResponseWriter, r *http.Request, s *session) {
 		w.refuse(rw, inner, unreachable(err))
 		return
 	}
-	go w.tunnel(c.(*webConn), buffered, host, port)
+	go w.tunnel(c.(*webConn), buffered, host, port) //nolint:forcetypeassert // likewise
 }
 
 func (w *web) tunnel(c *webConn, buffered *bufio.ReadWriter, host string, port uint16) {

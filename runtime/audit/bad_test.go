@@ -117,7 +117,7 @@ func TestSignerProgram(*testing.T) {
 		os.Exit(1)
 	}
 	key := ed25519.NewKeyFromSeed(seed)
-	json.NewEncoder(os.Stdout).Encode(Signature{KeyID(key.Public().(ed25519.PublicKey)), ed25519.Sign(key, data)}) //nolint:errcheck,forcetypeassert // the reader tells
+	json.NewEncoder(os.Stdout).Encode(Signature{KeyID(key.Public().(ed25519.PublicKey)), ed25519.Sign(key, data)}) //nolint:errcheck // the reader tells
 	os.Exit(0)
 }
 

@@ -214,8 +214,7 @@ var errTorn = errors.New("the last line has no end")
 
 // lines reads lines, which are bounded.
 type lines struct {
-	r   *bufio.Reader
-	buf []byte
+	r *bufio.Reader
 }
 
 func newLines(f *os.File) *lines { return &lines{r: bufio.NewReaderSize(f, maxRecordBytes+1)} }

@@ -179,7 +179,7 @@ func fsType(path string) int64 {
 		if err != nil {
 			return 0
 		}
-		return int64(st.Type)
+		return int64(st.Type) //nolint:unconvert // 32 bits on 386
 	}
 }
 

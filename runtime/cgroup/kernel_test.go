@@ -108,7 +108,7 @@ func (p *process) start(t *testing.T, g *Group) {
 		p.gate.Close()
 		// A frozen process doesn't die: the test reports it instead of hanging on it.
 		select {
-		case <-p.done:
+		case <-p.done: //nolint:errcheck // it was killed
 		case <-time.After(20 * time.Second):
 			t.Error("process doesn't die")
 		}

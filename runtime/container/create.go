@@ -106,7 +106,7 @@ func (r *Runtime) Create(ctx context.Context, o *CreateOptions) (*Container, err
 		return nil, err
 	}
 	cr := &creation{rt: r, o: o, c: c}
-	cr.undo.push(func() { c.removeState() })
+	cr.undo.push(func() { c.removeState() }) //nolint:errcheck // why there is no container is told
 	defer cr.closeAll()
 	if err := cr.run(ctx); err != nil {
 		cr.recordRefusal(err)

@@ -154,12 +154,12 @@ func (c *Container) Init() *Process {
 
 // Exec starts a further process in a container that runs. It goes through the same limits, ids, capabilities, Landlock
 // and seccomp as the first one. The caller is its parent and waits for it.
-func (c *Container) Exec(ctx context.Context, o *ExecOptions) (*Process, error) {
-	p, err := c.execute(ctx, o)
+func (c *Container) Exec(_ context.Context, o *ExecOptions) (*Process, error) {
+	p, err := c.execute(o)
 	return p, c.unlessEnded(err)
 }
 
-func (c *Container) execute(ctx context.Context, o *ExecOptions) (*Process, error) {
+func (c *Container) execute(o *ExecOptions) (*Process, error) {
 	if err := c.checkExec(o); err != nil {
 		return nil, err
 	}

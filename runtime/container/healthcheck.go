@@ -27,11 +27,13 @@ var dockerFiles = []string{"/etc/resolv.conf", "/etc/hostname", "/etc/hosts"} //
 
 // dockerConfig is what is read of config.v2.json.
 type dockerConfig struct {
-	ID     string
+	ID     string `json:"ID"`
 	Config struct {
-		Healthcheck *struct{ Test []string }
-		Shell       []string
-	}
+		Healthcheck *struct {
+			Test []string `json:"Test"`
+		} `json:"Healthcheck"`
+		Shell []string `json:"Shell"`
+	} `json:"Config"`
 }
 
 // healthCheck returns the command by which the engine checks the container's health; nil if there is none, or none that

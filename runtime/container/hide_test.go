@@ -17,7 +17,7 @@ import (
 )
 
 // hideStage is a root file system and a workspace on /job.
-func hideStage(t *testing.T) (*creation, string, string) {
+func hideStage(t *testing.T) (*creation, string) {
 	t.Helper()
 	root, work := t.TempDir(), t.TempDir()
 	for _, f := range []string{root + "/home/a/.ssh/key", root + "/home/b/.ssh/key", root + "/app/.env", work + "/.env", work + "/sub/deep/.env", work + "/sub/.envrc"} {
@@ -42,11 +42,11 @@ func hideStage(t *testing.T) (*creation, string, string) {
 		root: &rootfs.Source{Tree: open(root), Mode: unix.S_IFDIR},
 		plan: []rootfs.Mount{{Destination: "/proc"}, {Destination: "/job"}, {Destination: "/etc/hosts"}},
 		src:  sources{nil, {Tree: open(work), Mode: unix.S_IFDIR}, {Tree: open(root), Mode: unix.S_IFREG}},
-	}, root, work
+	}, work
 }
 
 func TestFindHidden(t *testing.T) {
-	cr, _, _ := hideStage(t)
+	cr, _ := hideStage(t)
 	for _, c := range []struct{ pattern, want string }{
 		{"**/.env", "/job/.env /job/sub/deep/.env"},
 		{"/**/.env", "/app/.env /job/.env /job/sub/deep/.env"},
@@ -70,7 +70,7 @@ func TestFindHidden(t *testing.T) {
 
 // What can't be looked at in full is an error.
 func TestFindHidden_Bounds(t *testing.T) {
-	cr, _, work := hideStage(t)
+	cr, work := hideStage(t)
 	hide := func(pattern string) error {
 		_, err := cr.findHidden(&profiles.Profile{Filesystem: profiles.Filesystem{Hide: []string{pattern}}})
 		return err

@@ -41,7 +41,7 @@ func (r *Runtime) startMonitor() (*monitor, error) {
 		return nil, err
 	}
 	defer theirs.Close()
-	cmd := exec.Command(r.opts.Monitor)
+	cmd := exec.Command(r.opts.Monitor) //nolint:noctx // it lives as long as the container
 	// A session of its own: a signal to the engine's or the terminal's process group is not for it. Nothing of the
 	// caller's environment, descriptors or directory is kept, so that it holds nothing busy.
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}

@@ -184,7 +184,7 @@ const gatewayAnswerWait = 5 * time.Second
 // askGateway sends one request to the gateway whose control socket is in dir.
 func askGateway(dir *os.File, r *wire.Request) error {
 	// By handle: the path of a socket must be short, and that of a state directory need not be.
-	conn, err := net.DialTimeout("unix", "/proc/self/fd/"+strconv.Itoa(int(dir.Fd()))+"/"+NetworkControl, gatewayAnswerWait)
+	conn, err := net.DialTimeout("unix", "/proc/self/fd/"+strconv.Itoa(int(dir.Fd()))+"/"+NetworkControl, gatewayAnswerWait) //nolint:noctx // a local socket, with its own limit
 	if err != nil {
 		return err
 	}
@@ -198,7 +198,9 @@ func askGateway(dir *os.File, r *wire.Request) error {
 	if err != nil {
 		return err
 	}
-	var answer struct{ Error string }
+	var answer struct {
+		Error string `json:"error"`
+	}
 	if err := json.Unmarshal(data, &answer); err != nil {
 		return err
 	}

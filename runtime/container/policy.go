@@ -17,7 +17,7 @@ import (
 	"github.com/agentsafe/agentsafe/runtime/initproc"
 )
 
-// judge gathers the facts of the host that a policy depends on, and compiles the policy.
+// judge compiles the policy of a container.
 func (r *Runtime) judge(ctx context.Context, cr *creation) (*specs.Spec, *Policy, error) {
 	chosen, err := r.choose(cr.spec)
 	if chosen != nil {
@@ -27,28 +27,11 @@ func (r *Runtime) judge(ctx context.Context, cr *creation) (*specs.Spec, *Policy
 		return nil, nil, err
 	}
 	profile := chosen.profile
-	facts := profiles.HostFacts{
-		Arch:           runtime.GOARCH,
-		LandlockABI:    initproc.LandlockABI(),
-		HostNamespaces: cr.ns.hostNamespaces(),
-		Mounts:         make([]profiles.MountFacts, len(cr.spec.Mounts)),
-
-		LandlockBestEffort: r.opts.LandlockBestEffort || chosen.config.Landlock == string(profiles.LandlockBestEffort),
+	facts, err := cr.hostFacts(profile)
+	if err != nil {
+		return nil, nil, err
 	}
-	for i, s := range cr.src {
-		if s != nil {
-			if facts.Paths == nil {
-				facts.Paths = hostPaths()
-			}
-			facts.Mounts[i] = profiles.MountFacts{Path: s.Path, Mode: s.Mode, Dev: s.Dev, Ino: s.Ino, Rdev: s.Rdev}
-		}
-	}
-	if len(profile.Filesystem.Hide) > 0 {
-		if facts.Hidden, err = cr.findHidden(profile); err != nil {
-			return nil, nil, err
-		}
-		facts.HiddenKnown = true
-	}
+	facts.LandlockBestEffort = r.opts.LandlockBestEffort || chosen.config.Landlock == string(profiles.LandlockBestEffort)
 	policy := &Policy{Notes: chosen.notes}
 	var rehearsal profiles.Rehearsal
 	if chosen.warn {
@@ -96,6 +79,32 @@ func (r *Runtime) judge(ctx context.Context, cr *creation) (*specs.Spec, *Policy
 		cr.told.policy, cr.told.text = plan.InForce(profile, cr.spec, cr.told.watched)
 	}
 	return plan.Spec, policy, nil
+}
+
+// hostFacts gathers the facts of the host that a policy depends on.
+func (cr *creation) hostFacts(profile *profiles.Profile) (profiles.HostFacts, error) {
+	facts := profiles.HostFacts{
+		Arch:           runtime.GOARCH,
+		LandlockABI:    initproc.LandlockABI(),
+		HostNamespaces: cr.ns.hostNamespaces(),
+		Mounts:         make([]profiles.MountFacts, len(cr.spec.Mounts)),
+	}
+	for i, s := range cr.src {
+		if s != nil {
+			if facts.Paths == nil {
+				facts.Paths = hostPaths()
+			}
+			facts.Mounts[i] = profiles.MountFacts{Path: s.Path, Mode: s.Mode, Dev: s.Dev, Ino: s.Ino, Rdev: s.Rdev}
+		}
+	}
+	if len(profile.Filesystem.Hide) > 0 {
+		var err error
+		if facts.Hidden, err = cr.findHidden(profile); err != nil {
+			return facts, err
+		}
+		facts.HiddenKnown = true
+	}
+	return facts, nil
 }
 
 // hostPaths identifies the directories of the host whose bind mounts are dangerous, so that a second name of one is

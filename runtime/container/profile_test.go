@@ -78,7 +78,7 @@ func TestChoose(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			r := &Runtime{opts: Options{ConfigDir: configDir(t, c.config)}}
 			chosen, err := r.choose(&specs.Spec{Annotations: c.annotations, Process: &specs.Process{Env: c.env}})
-			got := ""
+			var got string
 			if err != nil {
 				got = err.Error()
 			} else {

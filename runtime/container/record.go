@@ -127,7 +127,7 @@ func (c *Container) watch(rec *Recording, pid int, process *specs.Process) error
 		return fmt.Errorf("start recorder: %w", err)
 	}
 	defer r.Close()
-	cmd := exec.Command(c.rt.recorderPath(), RecorderCommand)
+	cmd := exec.Command(c.rt.recorderPath(), RecorderCommand) //nolint:noctx // it lives as long as the container
 	// Nothing of the caller's is kept, so that it holds no pipe of an engine's open; a signal to the terminal is not for it.
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
 	cmd.Env, cmd.Dir, cmd.Stdin, cmd.Stdout = []string{"GOMAXPROCS=2", "GOGC=50"}, "/", in, w

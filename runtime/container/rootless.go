@@ -17,7 +17,7 @@ import (
 func (r *Runtime) UserNamespaceAbove(id string) (*os.File, error) {
 	c, err := r.Load(id)
 	if err != nil {
-		return nil, nil //nolint:nilnil,nilerr // none, or what is wrong with it is for whoever works on it to say
+		return nil, nil //nolint:nilnil // none, or what is wrong with it is for whoever works on it to say
 	}
 	defer c.Close()
 	if !c.state.UserNS || !c.initAlive() {
@@ -36,7 +36,7 @@ func (cr *creation) planCgroup() (*cgroup.Config, error) {
 	isRootless := cr.rt.opts.Rootless
 	switch {
 	case isRootless && errors.Is(err, cgroup.ErrUnsupported):
-		host, err = cgroup.Host{}, nil // none is mounted, as in a container
+		host = cgroup.Host{} // none is mounted, as in a container
 	case err != nil:
 		return nil, fmt.Errorf("read cgroups of the host: %w", err)
 	}

@@ -144,7 +144,7 @@ func needsSupervisor(p *profiles.Profile) bool {
 
 // execWallClock is the time limit of an exec: the caller's or the profile's, whichever is shorter; 0 is none.
 func execWallClock(asked time.Duration, p *profiles.Profile) time.Duration {
-	limit := time.Duration(p.Exec.WallClock)
+	limit := p.Exec.WallClock
 	if p.Unrestricted || limit == 0 || (asked > 0 && asked < limit) {
 		return asked
 	}

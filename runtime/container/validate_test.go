@@ -15,9 +15,6 @@ import (
 	"github.com/agentsafe/agentsafe/fs/rootfs"
 )
 
-//go:fix inline
-func ptr[T any](v T) *T { return new(v) }
-
 func goodSpec() *specs.Spec {
 	s := ExampleSpec(false)
 	s.Process.Terminal = false

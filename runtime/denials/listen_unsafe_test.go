@@ -2,7 +2,7 @@ package denials
 
 import (
 	"runtime"
-	"unsafe"
+	"unsafe" //nolint:depguard // a raw system call of a test
 
 	"golang.org/x/sys/unix"
 )

@@ -17,9 +17,6 @@ import (
 
 var update = flag.Bool("update", false, "rewrite the golden files")
 
-//go:fix inline
-func ptr[T any](v T) *T { return new(v) }
-
 // dockerProcess is what Docker asks of a process, under the agent profile.
 func dockerProcess() Process {
 	return Process{

@@ -153,13 +153,6 @@ func (p *Program) scratch(n int) Arg {
 	return a
 }
 
-// writable puts initialised, writable data into the program.
-func (p *Program) writable(b []byte) Arg {
-	a := p.scratch(len(b))
-	copy(p.rw[a.value:], b)
-	return a
-}
-
 func (a Arg) plus(n int) Arg {
 	a.value += uint64(n) //nolint:gosec // small offsets
 	return a
@@ -255,7 +248,7 @@ func (o op) orElse(l *Label, errnos ...unix.Errno) op {
 }
 
 // ignore goes on with the next operation when one of errnos comes back.
-func (o op) ignore(errnos ...unix.Errno) op { return o.orElse(nil, errnos...) }
+func (o op) ignore(errnos ...unix.Errno) { o.orElse(nil, errnos...) }
 
 // then goes on at l after success.
 func (o op) then(l *Label) op {

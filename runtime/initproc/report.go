@@ -12,7 +12,7 @@ import (
 const reportBytes = 16
 
 // Failure is the operation at which a child gave up.
-type Failure struct {
+type Failure struct { //nolint:errname // what a child reports, which is an error as well
 	Index int    // in the program
 	Step  string // row of the table of steps
 	What  string // the operation: "mount /proc"

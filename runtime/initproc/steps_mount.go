@@ -169,25 +169,25 @@ func planFilesystem(p *Program, what, fstype string, options []rootfs.Option, at
 }
 
 // planSetattr appends mount_setattr(2) for a mount: the path below dir, or dir itself when the path is empty.
-func planSetattr(p *Program, what string, dir Arg, path string, recursive bool, a rootfs.Attr, propagation uint64) {
+func planSetattr(p *Program, what string, dir Arg, at string, recursive bool, a rootfs.Attr, propagation uint64) {
 	flags := 0
-	if path == "" {
+	if at == "" {
 		flags |= unix.AT_EMPTY_PATH
 	}
 	if recursive {
 		flags |= unix.AT_RECURSIVE
 	}
 	attr := p.words(a.Set, a.Clear, propagation, 0)
-	p.call(what, unix.SYS_MOUNT_SETATTR, dir, p.str(path), imm(flags), attr, imm(32))
+	p.call(what, unix.SYS_MOUNT_SETATTR, dir, p.str(at), imm(flags), attr, imm(32))
 }
 
-// planMove attaches the mount tree at the path below dir, or at dir itself when the path is empty.
-func planMove(p *Program, what string, tree, dir Arg, path string) op {
+// planMove attaches the mount tree at the at below dir, or at dir itself when the at is empty.
+func planMove(p *Program, what string, tree, dir Arg, at string) op {
 	flags := unix.MOVE_MOUNT_F_EMPTY_PATH
-	if path == "" {
+	if at == "" {
 		flags |= unix.MOVE_MOUNT_T_EMPTY_PATH
 	}
-	return p.call(what, unix.SYS_MOVE_MOUNT, tree, p.str(""), dir, p.str(path), imm(flags))
+	return p.call(what, unix.SYS_MOVE_MOUNT, tree, p.str(""), dir, p.str(at), imm(flags))
 }
 
 // planTarget opens the mount point of m, and makes it where it is missing.

@@ -154,12 +154,13 @@ func (p *Program) describe(a Arg) string {
 		return fmt.Sprintf("ro+%#x", a.value)
 	case argRW:
 		return fmt.Sprintf("rw+%#x", a.value)
+	default:
+		const small = 4096
+		if v := int64(a.value); v < small && v > -small { //nolint:gosec // the bits
+			return fmt.Sprintf("%d", v)
+		}
+		return fmt.Sprintf("%#x", a.value)
 	}
-	const small = 4096
-	if v := int64(a.value); v < small && v > -small { //nolint:gosec // the bits
-		return fmt.Sprintf("%d", v)
-	}
-	return fmt.Sprintf("%#x", a.value)
 }
 
 func printable(b []byte) bool {

@@ -30,7 +30,7 @@ func nativeOnly(t *testing.T) {
 // command makes the command that runs p, with the given extra files from descriptor 3.
 func command(t *testing.T, p *Program, extra ...*os.File) *exec.Cmd {
 	t.Helper()
-	cmd := exec.Command("")
+	var cmd *exec.Cmd
 	if qemu := os.Getenv(emulatorEnv); qemu != "" {
 		image := filepath.Join(t.TempDir(), "init")
 		f, err := os.OpenFile(image, os.O_RDWR|os.O_CREATE|os.O_EXCL, 0o700)

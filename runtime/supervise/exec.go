@@ -112,7 +112,7 @@ func (s *Supervisor) watchExec(r *running) {
 		close(r.done)
 		return
 	}
-	status := Unknown
+	var status int
 	if r.ParentReports {
 		select {
 		case <-r.report:

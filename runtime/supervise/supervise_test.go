@@ -124,7 +124,7 @@ func TestWriteNow(t *testing.T) {
 }
 
 func TestLimitsOf(t *testing.T) {
-	p := &profiles.Profile{Name: "p", Limits: profiles.Limits{WallClock: profiles.Duration(time.Minute), CPUTime: profiles.Duration(time.Second)}}
+	p := &profiles.Profile{Name: "p", Limits: profiles.Limits{WallClock: time.Minute, CPUTime: time.Second}}
 	if l := LimitsOf(p); l.WallClock != time.Minute || l.CPUTime != time.Second || l.Profile != "p" {
 		t.Errorf("%+v", l)
 	}

@@ -39,7 +39,7 @@ func LimitsOf(p *profiles.Profile) Limits {
 	if p.Unrestricted {
 		return Limits{Profile: p.Name}
 	}
-	return Limits{WallClock: time.Duration(p.Limits.WallClock), CPUTime: time.Duration(p.Limits.CPUTime), Profile: p.Name}
+	return Limits{WallClock: p.Limits.WallClock, CPUTime: p.Limits.CPUTime, Profile: p.Name}
 }
 
 // Options configure a Supervisor.

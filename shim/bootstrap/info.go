@@ -26,14 +26,14 @@ func (c *command) info(in io.Reader, out io.Writer) error {
 		Name: Name, Version: &types.RuntimeVersion{Version: c.build.Version, Revision: c.build.Commit},
 	}
 	if len(input) > 0 {
-		var any anypb.Any
-		if err := proto.Unmarshal(input, &any); err != nil {
+		var packed anypb.Any
+		if err := proto.Unmarshal(input, &packed); err != nil {
 			return fmt.Errorf("decode options: %w", err)
 		}
-		if _, err := options.Parse(&any); err != nil {
+		if _, err := options.Parse(&packed); err != nil {
 			return err
 		}
-		result.Options = &any
+		result.Options = &packed
 	}
 	features, err := json.Marshal(container.Features(c.build.Version))
 	if err != nil {

@@ -48,16 +48,16 @@ const (
 var ErrUnknownType = errors.New("options of an unknown type")
 
 // Parse reads options; nil is none.
-func Parse(any *anypb.Any) (Options, error) {
+func Parse(packed *anypb.Any) (Options, error) {
 	var o Options
-	if any == nil || (any.TypeUrl == "" && len(any.Value) == 0) {
+	if packed == nil || (packed.TypeUrl == "" && len(packed.Value) == 0) {
 		return o, nil
 	}
-	name := any.TypeUrl[strings.LastIndexByte(any.TypeUrl, '/')+1:]
+	name := packed.TypeUrl[strings.LastIndexByte(packed.TypeUrl, '/')+1:]
 	switch name {
 	case runcType:
 		var in runcoptions.Options
-		if err := proto.Unmarshal(any.Value, &in); err != nil {
+		if err := proto.Unmarshal(packed.Value, &in); err != nil {
 			return o, fmt.Errorf("decode options %s: %w", name, err)
 		}
 		o = Options{
@@ -66,14 +66,14 @@ func Parse(any *anypb.Any) (Options, error) {
 		}
 	case runtimeType:
 		var in runtimeoptions.Options
-		if err := proto.Unmarshal(any.Value, &in); err != nil {
+		if err := proto.Unmarshal(packed.Value, &in); err != nil {
 			return o, fmt.Errorf("decode options %s: %w", name, err)
 		}
 		if err := o.configure(&in); err != nil {
 			return Options{}, err
 		}
 	default:
-		return o, fmt.Errorf("%w %q, known are %s and %s", ErrUnknownType, any.TypeUrl, runcType, runtimeType)
+		return o, fmt.Errorf("%w %q, known are %s and %s", ErrUnknownType, packed.TypeUrl, runcType, runtimeType)
 	}
 	return o, o.check()
 }

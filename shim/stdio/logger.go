@@ -62,7 +62,7 @@ func startLogger(u *url.URL, o Options) (l *logger, out, errOut *os.File, err er
 		return nil, nil, nil, fmt.Errorf("create pipe: %w", err)
 	}
 	defer ready.Close()
-	cmd := exec.Command(filepath.Clean(u.Path), arguments(u)...) //nolint:gosec // the engine names it, as root
+	cmd := exec.Command(filepath.Clean(u.Path), arguments(u)...) //nolint:gosec,noctx // the engine names it, as root; it lives as long as the container
 	cmd.Env = append(os.Environ(), "CONTAINER_ID="+o.ID, "CONTAINER_NAMESPACE="+o.Namespace)
 	cmd.ExtraFiles = []*os.File{files[0], files[2], theirs}
 	err = cmd.Start()

@@ -38,7 +38,7 @@ type Streams struct {
 	at   Addresses
 	warn func(error)
 
-	ctx    context.Context
+	ctx    context.Context //nolint:containedctx // of the copying, which goes on after the call that began it
 	cancel context.CancelCauseFunc
 
 	// The process's ends, closed by Started.
@@ -194,7 +194,7 @@ func (s *Streams) Started() error {
 func closeAll(files ...**os.File) {
 	for _, f := range files {
 		if *f != nil {
-			(*f).Close()
+			(*f).Close() //nolint:errcheck // the other end has what was written
 			*f = nil
 		}
 	}

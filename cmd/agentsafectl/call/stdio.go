@@ -52,7 +52,7 @@ func newStdio(r *Request, uid, gid uint32) (s *stdio, err error) {
 func (s *stdio) started() {
 	for _, f := range []**os.File{&s.in, &s.out, &s.err} {
 		if *f != nil {
-			(*f).Close()
+			(*f).Close() //nolint:errcheck // the command has its own
 			*f = nil
 		}
 	}

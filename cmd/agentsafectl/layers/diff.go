@@ -139,8 +139,9 @@ func sign(op tree.Op) string {
 		return "D"
 	case tree.Meta:
 		return "m"
+	default:
+		return "M"
 	}
-	return "M"
 }
 
 func writeNames(out io.Writer, cmp *layer.Comparison) error {

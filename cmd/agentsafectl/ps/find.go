@@ -69,12 +69,12 @@ func Find(more []string) ([]Entry, error) {
 			return nil, fmt.Errorf("list state directories %q: %w", p.glob, err)
 		}
 		for _, root := range roots {
-			real, err := filepath.EvalSymlinks(root)
-			if err != nil || seen[real] {
+			resolved, err := filepath.EvalSymlinks(root)
+			if err != nil || seen[resolved] {
 				continue
 			}
-			seen[real] = true
-			entries, err := findIn(p.engine, real)
+			seen[resolved] = true
+			entries, err := findIn(p.engine, resolved)
 			if errors.Is(err, fs.ErrPermission) && !slices.Contains(more, p.glob) {
 				continue // root's, and an ordinary user asks
 			}

@@ -199,10 +199,6 @@ func (g *generated) network(b *strings.Builder) {
 	}
 }
 
-func quote2(s string) string {
-	return "\"" + strings.NewReplacer("\\", "\\\\", "\"", "\\\"").Replace(s) + "\""
-}
-
 // limits leave room: twice the processes that were seen.
 func (g *generated) limits(b *strings.Builder) {
 	const fewest, roundTo, mib = 32, 32, 1 << 20

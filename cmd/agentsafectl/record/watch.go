@@ -60,17 +60,17 @@ func (r *recorder) file(t *stop, dirArg, pathArg int, k kind) {
 		return
 	}
 	into := map[kind]map[string]int{kindRead: r.seen.Reads, kindWrite: r.seen.Writes, kindExecute: r.seen.Executes}[k]
-	real, err := t.real(p)
+	resolved, err := t.real(p)
 	if err != nil && k == kindWrite {
-		if real, err = t.real(filepath.Dir(p)); err == nil {
-			real = filepath.Join(real, filepath.Base(p))
+		if resolved, err = t.real(filepath.Dir(p)); err == nil {
+			resolved = filepath.Join(resolved, filepath.Base(p))
 		}
 	}
 	if err != nil || !r.room(p) {
 		return
 	}
 	r.known[k][p] = true
-	r.count(into, real)
+	r.count(into, resolved)
 }
 
 // execute counts a program, and what the kernel loads for it: an interpreter has to be executable too.
@@ -81,14 +81,14 @@ func (r *recorder) execute(t *stop, dirArg, pathArg int) {
 		if at == "" || r.known[kindExecute][at] {
 			return
 		}
-		real, err := t.real(at)
+		resolved, err := t.real(at)
 		if err != nil || !r.room(at) {
 			return
 		}
 		r.known[kindExecute][at] = true
-		r.count(r.seen.Executes, real)
-		r.count(r.seen.Reads, real)
-		at = t.interpreter(real)
+		r.count(r.seen.Executes, resolved)
+		r.count(r.seen.Reads, resolved)
+		at = t.interpreter(resolved)
 	}
 }
 

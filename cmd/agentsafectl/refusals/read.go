@@ -130,7 +130,10 @@ func fromRecord(r *audit.Record) (denials.Denial, bool) {
 		err := json.Unmarshal(r.Data, &e)
 		return denials.Denial{Time: r.Time, Kind: denials.Limit, What: string(e.Reason), Answer: "ended", Why: e.Message}, err == nil
 	case audit.TypeDenial:
-		var note struct{ Rule, Text string }
+		var note struct {
+			Rule string `json:"rule"`
+			Text string `json:"text"`
+		}
 		if json.Unmarshal(r.Data, &note) == nil && note.Text != "" {
 			return denials.Denial{Time: r.Time, Kind: denials.Policy, What: note.Text, Rule: note.Rule}, true
 		}

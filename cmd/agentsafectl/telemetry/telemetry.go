@@ -200,9 +200,9 @@ func parent(header string) (trace, span string, ok bool) {
 }
 
 // id derives an id from what makes a log unique.
-func id(r *report.Report, what string, bytes int) string {
+func id(r *report.Report, what string, size int) string {
 	sum := sha256.Sum256([]byte(r.Container.ID + "\x00" + r.Container.Created.UTC().Format(time.RFC3339Nano) + "\x00" + what))
-	return hex.EncodeToString(sum[:bytes])
+	return hex.EncodeToString(sum[:size])
 }
 
 // Encode makes the spans of a report.

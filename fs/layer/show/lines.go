@@ -62,7 +62,7 @@ func myers(a, b []string) []edit {
 	for d := 0; d <= limit; d++ {
 		trace = append(trace, append([]int(nil), v...))
 		for k := -d; k <= d; k += 2 {
-			x := 0
+			var x int
 			if k == -d || k != d && v[limit+k-1] < v[limit+k+1] {
 				x = v[limit+k+1]
 			} else {

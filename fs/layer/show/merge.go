@@ -23,7 +23,8 @@ func Merge(base, a, b []byte) ([]byte, bool) {
 		}
 	}
 	for len(ours) > 0 || len(theirs) > 0 {
-		e, from := edit{}, left
+		var e edit
+		from := left
 		switch {
 		case len(theirs) == 0 || len(ours) > 0 && ours[0].a1 < theirs[0].a0:
 			e, ours = ours[0], ours[1:]

@@ -281,8 +281,9 @@ func sameContent(up, low *os.File, name string, st, was *unix.Stat_t) (bool, err
 		return a == b, err
 	case Device:
 		return st.Rdev == was.Rdev, nil
+	default:
+		return true, nil
 	}
-	return true, nil
 }
 
 func sameBytes(up, low *os.File, name string) (bool, error) {

@@ -23,14 +23,14 @@ import (
 
 const unsupported = 3
 
-// exitStatus is the status of a container's process.
-type exitStatus int
+// exitError is the status of a container's process.
+type exitError int
 
-func (e exitStatus) Error() string { return fmt.Sprintf("exit status %d", int(e)) }
+func (e exitError) Error() string { return fmt.Sprintf("exit status %d", int(e)) }
 
 func main() {
 	err := run(os.Args[1:])
-	var status exitStatus
+	var status exitError
 	switch {
 	case err == nil:
 	case errors.As(err, &status):
@@ -63,14 +63,14 @@ func run(args []string) error {
 	}
 	command := commands[rest[0]]
 	if command == nil {
-		return exitStatus(unsupported)
+		return exitError(unsupported)
 	}
 	return command(rest[1:])
 }
 
 // caller stands for containerd.
 type caller struct {
-	ctx           context.Context
+	ctx           context.Context //nolint:containedctx // of the one call that this program makes
 	root, profile string
 	id, bundle    string
 	task          task.TTRPCTaskService
@@ -84,7 +84,7 @@ func (c *caller) parse(name string, args []string, define func(*flag.FlagSet)) (
 		define(fs)
 	}
 	if err := fs.Parse(args); err != nil {
-		return nil, exitStatus(unsupported)
+		return nil, exitError(unsupported)
 	}
 	if fs.NArg() == 0 {
 		return nil, errors.New("want an id")
@@ -212,7 +212,7 @@ func (c *caller) run(args []string) error {
 	if err := errors.Join(err, c.end()); err != nil || r.ExitStatus == 0 {
 		return err
 	}
-	return exitStatus(r.ExitStatus)
+	return exitError(r.ExitStatus)
 }
 
 // exec runs a further process of the bundle's own kind.
@@ -267,7 +267,7 @@ func (c *caller) exec(args []string) error {
 	}
 	c.show(id)
 	if r.ExitStatus != 0 {
-		return exitStatus(r.ExitStatus)
+		return exitError(r.ExitStatus)
 	}
 	return nil
 }

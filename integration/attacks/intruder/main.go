@@ -21,7 +21,7 @@ func main() {
 	case "chroot":
 		err = escapeChroot(os.Args[2])
 	case "peek":
-		err = peek(os.Args[2])
+		peek(os.Args[2])
 	case "fds":
 		err = listFDs()
 	case "caps":
@@ -81,12 +81,12 @@ func others() []string {
 	return out
 }
 
-func peek(file string) error {
+func peek(file string) {
 	for {
 		for _, pid := range others() {
 			for _, way := range []string{"/root", "/cwd"} {
 				if show("/proc/"+pid+way+file) == nil {
-					return nil
+					return
 				}
 			}
 		}

@@ -122,7 +122,7 @@ func links() []check {
 	}
 }
 
-func files() []check {
+func files() []check { //nolint:funlen // a table
 	return []check{
 		{"create", func() string { return all(answer(write("n", "x", unix.O_CREAT|unix.O_EXCL)), look("n"), look(".")) }},
 		{"create over a file", func() string { return answer(write("f", "x", unix.O_CREAT|unix.O_EXCL)) }},

@@ -117,7 +117,7 @@ func command(t *layer.Transaction) string { return show.SafeName(strings.Join(t.
 func name(i *layer.Item) string { return show.SafeName(i.Workspace + "/" + i.Path) }
 
 // colours are the sequences that our own painter makes; nothing else in a line can be one.
-var colours = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile("\x1b\\[[0-9]*m") })
+var colours = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile("\x1b\\[[0-9]*m") }) //nolint:gochecknoglobals // a constant
 
 // plain is a line without our colours.
 func plain(line string) string { return colours().ReplaceAllString(line, "") }
@@ -128,8 +128,9 @@ func isHead(line string) bool {
 	switch tree.Op(word) {
 	case tree.Add, tree.Modify, tree.Delete, tree.Meta:
 		return true
+	default:
+		return false
 	}
-	return false
 }
 
 // cut shortens a line to a width, in characters, with the colours that are in it.
