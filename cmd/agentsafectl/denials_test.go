@@ -77,8 +77,8 @@ echo ready; read line || true`
 		t.Errorf("%v\n%s\n%s", err, out.String(), followed.String())
 	}
 	var told struct {
-		Profile *profiles.Profile
-		Denials string
+		Profile *profiles.Profile `json:"profile"`
+		Denials string            `json:"denials"`
 	}
 	text := out.String()
 	if err := json.NewDecoder(strings.NewReader(text)).Decode(&told); err != nil || told.Profile == nil || told.Profile.Name != "watched" || told.Denials != "/dev/agentsafe/denials.jsonl" {

@@ -68,12 +68,12 @@ func TestMCP_Inspector(t *testing.T) {
 	}
 	out, err = ask("--method", "tools/call", "--tool-name", "exec_sandboxed_command", "--tool-arg", "command=echo out; echo err >&2; exit 3")
 	var r struct {
-		IsError           bool
+		IsError           bool `json:"isError"`
 		StructuredContent struct {
 			Stdout   string `json:"stdout"`
 			Stderr   string `json:"stderr"`
 			ExitCode int    `json:"exit_code"`
-		}
+		} `json:"structuredContent"`
 	}
 	if err != nil || json.Unmarshal([]byte(out), &r) != nil || r.IsError || r.StructuredContent.Stdout != "out\n" || r.StructuredContent.Stderr != "err\n" || r.StructuredContent.ExitCode != 3 {
 		t.Errorf("tools/call: %v\n%s", err, out)

@@ -47,8 +47,8 @@ python3 -c 'import socket; socket.create_connection(("1.1.1.1", 53), 1)'; exit 3
 	}
 	out, err = b.in("profile", "test", "-q", "--json", "./narrow.yaml", "sh", "-c", "exec 2>&-; ls /var")
 	var got struct {
-		ExitCode int
-		Denials  []denials.Denial
+		ExitCode int              `json:"exitCode"`
+		Denials  []denials.Denial `json:"denials"`
 	}
 	if jerr := json.Unmarshal([]byte(out), &got); err == nil || jerr != nil || got.ExitCode != 2 || len(got.Denials) == 0 || got.Denials[len(got.Denials)-1].What != "read /var" {
 		t.Errorf("%v, %v\n%s", err, jerr, out)

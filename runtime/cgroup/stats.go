@@ -25,8 +25,8 @@ type Stats struct {
 
 // CPUStats is processor time, throttling and pressure.
 type CPUStats struct {
-	Usage      CPUUsage          `json:"usage,omitempty"`
-	Throttling Throttling        `json:"throttling,omitempty"`
+	Usage      CPUUsage          `json:"usage"`
+	Throttling Throttling        `json:"throttling"`
 	PSI        *cgroups.PSIStats `json:"psi,omitempty"`
 }
 
@@ -50,10 +50,10 @@ type Throttling struct {
 // MemoryStats is memory by kind; Raw is memory.stat.
 type MemoryStats struct {
 	Cache     uint64            `json:"cache,omitempty"`
-	Usage     MemoryEntry       `json:"usage,omitempty"`
-	Swap      MemoryEntry       `json:"swap,omitempty"`
-	Kernel    MemoryEntry       `json:"kernel,omitempty"`
-	KernelTCP MemoryEntry       `json:"kernelTCP,omitempty"`
+	Usage     MemoryEntry       `json:"usage"`
+	Swap      MemoryEntry       `json:"swap"`
+	Kernel    MemoryEntry       `json:"kernel"`
+	KernelTCP MemoryEntry       `json:"kernelTCP"`
 	Raw       map[string]uint64 `json:"raw,omitempty"`
 	// Events is memory.events, or memory.oom_control of v1; nil without the controller. `events --stats` does not print
 	// it, as runc's does not.

@@ -108,7 +108,7 @@ func TestAttack_SymlinkAtFile(t *testing.T) {
 func TestAttack_Names(t *testing.T) {
 	upper, src := temp(t)
 	below, dst := temp(t)
-	names := []string{"new\nline", "\x1b[2J", "...", " ", "-rf", "\xff\xfe", strings.Repeat("n", 255), "a\\b", "‮gnp.exe", ".wh.x", "~", "*"}
+	names := []string{"new\nline", "\x1b[2J", "...", " ", "-rf", "\xff\xfe", strings.Repeat("n", 255), "a\\b", "\u202egnp.exe", ".wh.x", "~", "*"}
 	for _, n := range names {
 		put(t, upper, n, n)
 	}
