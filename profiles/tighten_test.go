@@ -46,7 +46,7 @@ func TestTighten(t *testing.T) {
 
 func TestTighten_Refused(t *testing.T) {
 	for _, c := range []struct{ key, value, want string }{
-		{"network", "none", "annotation agentsafe.dev/network: not a key"},
+		{"netwrok", "none", "annotation agentsafe.dev/netwrok: not a key"}, //nolint:misspell // a typing error, which is the test
 		{"network", "off", `annotation agentsafe.dev/network: network: "off" is not one of`},
 		{"memory", "1GB", `annotation agentsafe.dev/memory: "1GB" is not a size`},
 		{"pids", "-1", `annotation agentsafe.dev/pids: "-1" is not`},

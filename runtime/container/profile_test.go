@@ -71,7 +71,7 @@ func TestChoose(t *testing.T) {
 		{"a variable after an annotation", selectable, map[string]string{"agentsafe.dev/profile": "loose"}, []string{"AGENTSAFE_PROFILE=tight"}, "tight"},
 		{"unknown profile", nil, map[string]string{"agentsafe.dev/profile": "nowhere"}, nil, "annotation agentsafe.dev/profile: profile \"nowhere\": not built in"},
 		{"a path", nil, map[string]string{"agentsafe.dev/profile": "../../tmp/x"}, nil, "annotation agentsafe.dev/profile: profile \"../../tmp/x\": not a name"},
-		{"unknown annotation", nil, map[string]string{"agentsafe.dev/network": "none"}, nil, "annotation agentsafe.dev/network: not a key"},
+		{"unknown annotation", nil, map[string]string{"agentsafe.dev/netwrok": "none"}, nil, "annotation agentsafe.dev/netwrok: not a key"}, //nolint:misspell // a typing error, which is the test
 		{"unknown variable", nil, nil, []string{"AGENTSAFE_TEST=1", "AGENTSAFE=2"}, "agent"},
 		{"others' annotations", nil, map[string]string{"org.example/network": "off"}, nil, "agent"},
 	} {

@@ -171,7 +171,7 @@ func validateHooks(h *specs.Hooks) error {
 		name string
 		list []specs.Hook
 	}{
-		{"prestart", h.Prestart}, //nolint:staticcheck // deprecated, and still what engines set
+		{"prestart", h.Prestart}, //nolint:staticcheck // Docker's network needs it
 		{"createRuntime", h.CreateRuntime},
 		{"createContainer", h.CreateContainer},
 		{"startContainer", h.StartContainer},
