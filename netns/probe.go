@@ -3,9 +3,10 @@ package netns
 import (
 	"fmt"
 	"os"
-	"runtime"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/agentsafe/agentsafe/fs/thread"
 )
 
 // Probe reports whether this kernel and these privileges can enforce
@@ -27,16 +28,12 @@ func Probe() error {
 
 // newNamespace makes a network namespace that lives as long as its handle.
 func newNamespace() (ns *os.File, err error) {
-	done := make(chan struct{})
-	go func() {
-		defer close(done)
-		runtime.LockOSThread() // never unlocked: the thread ends with its goroutine
+	thread.Run(func() {
 		if err = unix.Unshare(unix.CLONE_NEWNET); err != nil {
 			err = fmt.Errorf("make a network namespace: %w", err)
 			return
 		}
 		ns, err = os.Open("/proc/thread-self/ns/net")
-	}()
-	<-done
+	})
 	return ns, err
 }

@@ -8,6 +8,8 @@ import (
 	"runtime"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/agentsafe/agentsafe/fs/thread"
 )
 
 // ErrOwnNamespace is returned instead of touching the namespace that the
@@ -34,10 +36,7 @@ func within(ns *os.File, open func() error) error {
 	}
 	if err := setns(own); err != nil {
 		done := make(chan error)
-		go func() {
-			runtime.LockOSThread() // never unlocked: the thread ends with its goroutine
-			done <- enter(ns, open)
-		}()
+		thread.Go(func() { done <- enter(ns, open) })
 		return <-done
 	}
 	err = enter(ns, open)

@@ -8,13 +8,14 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
-	"runtime"
 	"strconv"
 	"strings"
 	"time"
 
 	specs "github.com/opencontainers/runtime-spec/specs-go"
 	"golang.org/x/sys/unix"
+
+	"github.com/agentsafe/agentsafe/fs/thread"
 )
 
 func hasEarlyHooks(h *specs.Hooks) bool {
@@ -53,9 +54,7 @@ func runHooksInside(ctx context.Context, kind string, hooks []specs.Hook, state 
 	}
 	defer root.Close()
 	done := make(chan error)
-	go func() {
-		// Never unlocked: the thread has the container's namespaces.
-		runtime.LockOSThread()
+	thread.Go(func() {
 		done <- func() error {
 			// A mount namespace can't be joined by a thread that shares its working directory and root with others.
 			if err := unix.Unshare(unix.CLONE_FS); err != nil {
@@ -73,7 +72,7 @@ func runHooksInside(ctx context.Context, kind string, hooks []specs.Hook, state 
 			}
 			return runHooks(ctx, kind, hooks, state)
 		}()
-	}()
+	})
 	return <-done
 }
 

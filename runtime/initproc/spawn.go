@@ -6,12 +6,13 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"runtime"
 	"slices"
 	"strconv"
 	"syscall"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/agentsafe/agentsafe/fs/thread"
 )
 
 // Donation collects the descriptors that a child is given; each has the number that Add returned. The files stay the
@@ -121,16 +122,14 @@ func inPIDNamespace(ns *os.File, start func() (*reaper, error)) func() (*reaper,
 			err error
 		}
 		done := make(chan result)
-		go func() {
-			// Never unlocked: a thread that has changed its namespace ends with its goroutine.
-			runtime.LockOSThread()
+		thread.Go(func() {
 			if err := unix.Setns(int(ns.Fd()), unix.CLONE_NEWPID); err != nil {
 				done <- result{nil, fmt.Errorf("join pid namespace: %w", err)}
 				return
 			}
 			r, err := start()
 			done <- result{r, err}
-		}()
+		})
 		out := <-done
 		return out.r, out.err
 	}

@@ -5,12 +5,13 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
-	"runtime"
 	"strconv"
 	"strings"
 	"syscall"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/agentsafe/agentsafe/fs/thread"
 )
 
 // NewUserNamespace makes a user namespace with these mappings. The caller closes it.
@@ -61,12 +62,10 @@ func (p *Plan) mapped(newNS NewUserNamespace) error {
 		err  error
 	}
 	done := make(chan result)
-	go func() {
-		// Never unlocked: the thread with the other mounts ends with its goroutine.
-		runtime.LockOSThread()
+	thread.Go(func() {
 		tree, err := p.assemble(int(ns.Fd()))
 		done <- result{tree, err}
-	}()
+	})
 	r := <-done
 	if r.err != nil {
 		return r.err

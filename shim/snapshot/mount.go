@@ -3,9 +3,10 @@ package snapshot
 import (
 	"errors"
 	"fmt"
-	"runtime"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/agentsafe/agentsafe/fs/thread"
 )
 
 // Activate mounts a snapshot on the directory rootfs, in order. If one mount fails nothing stays mounted. newNS is called
@@ -39,9 +40,7 @@ func (p *Plan) apply(newNS NewUserNamespace) error {
 // applyIn mounts with a working directory of its own: the process's is shared by all containers of the shim.
 func (p *Plan) applyIn() error {
 	done := make(chan error)
-	go func() {
-		// Never unlocked: the thread with the other directory ends with its goroutine.
-		runtime.LockOSThread()
+	thread.Go(func() {
 		err := unix.Unshare(unix.CLONE_FS)
 		if err == nil {
 			err = unix.Chdir(p.Dir)
@@ -50,7 +49,7 @@ func (p *Plan) applyIn() error {
 			err = p.mount()
 		}
 		done <- err
-	}()
+	})
 	return <-done
 }
 
