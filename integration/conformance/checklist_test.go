@@ -41,7 +41,7 @@ func checklist() []section {
 			{"signals to the runtime reach the process, the Go runtime's own (SIGURG) does not", "integration/oci TestRun"},
 		}},
 		{"runtime-spec 1.3 and what came before", []behaviour{
-			{"what is not supported (network devices, Intel RDT, seccomp listeners) is refused by field", "integration/oci TestNotSupported"},
+			{"what is not supported (Intel RDT), or does not fit, is refused by field; seccomp listeners", "integration/oci TestNotSupported, TestSeccompListener"},
 			{"memory policy, personality, CPU affinity of execs", "integration/oci TestMemoryPolicyAndAffinity"},
 			{"pids.limit 0 and -1", "runtime/cgroup TestPlanKeepsRealLimits"},
 			{"a failing poststart hook is an error; the order and state of all hooks", "integration/oci TestFailingHooks, TestHooks, TestHookNamespaces"},

@@ -18,8 +18,9 @@ var ErrThawed = errors.New("thawed meanwhile by another operation")
 // again, since what thaws to kill must not meet a group that freezes once more.
 func (g *Group) Freeze() error {
 	if err := g.setFreezer(cgroups.Frozen); err != nil {
-		// The library has no value for it. v1: "unexpected state THAWED while freezing"; v2: `... but was in "THAWED"`.
-		if strings.Contains(err.Error(), string(cgroups.Thawed)) {
+		// The library has no value for it. v1: "unexpected state THAWED while freezing"; v2: `... but was in "THAWED"`, or it
+		// waits in vain for what nobody wants any more.
+		if strings.Contains(err.Error(), string(cgroups.Thawed)) || g.unified() && !g.Frozen() {
 			err = fmt.Errorf("%w: %w", ErrThawed, err)
 		}
 		_ = g.setFreezer(cgroups.Thawed)
@@ -58,6 +59,12 @@ func (g *Group) setFreezer(state cgroups.FreezerState) error {
 		return err
 	}
 	return m.Freeze(state)
+}
+
+func (g *Group) unified() bool {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return g.state.Unified
 }
 
 // Frozen says whether the group itself was frozen; an ancestor's freezing is not this container's pause. It never waits:

@@ -59,6 +59,13 @@ func (g *gatewayProcess) start() error {
 		return fmt.Errorf("open %s: %w", os.DevNull, err)
 	}
 	defer null.Close()
+	// By handle: its user may not be able to reach the directory that the programs are in.
+	program, err := os.OpenFile(g.c.rt.gatewayPath(), unix.O_PATH|unix.O_CLOEXEC, 0)
+	if err != nil {
+		closeFiles(files)
+		return explainGateway(err)
+	}
+	defer program.Close()
 	uid := gatewayUID(g.c.id)
 	attr := &os.ProcAttr{
 		Dir: "/", Files: append([]*os.File{null, null, null}, files...),
@@ -67,7 +74,7 @@ func (g *gatewayProcess) start() error {
 	}
 	var process *os.Process
 	spawn := func() (err error) {
-		process, err = os.StartProcess(g.c.rt.gatewayPath(), []string{gatewayProgram, g.c.id}, attr)
+		process, err = os.StartProcess("/proc/self/fd/"+strconv.Itoa(int(program.Fd())), []string{gatewayProgram, g.c.id}, attr)
 		return err
 	}
 	if g.ns != nil {
