@@ -18,7 +18,6 @@ const hugePage = 2 << 20
 // of that means Linux < 5.14 or that the heap lies elsewhere, and costs nothing but the time.
 func prefault() {
 	here := uintptr(unsafe.Pointer(new([64]byte)))
-	defer growStack(false)
 	if _, _, errno := unix.Syscall(unix.SYS_MADVISE, here&^(hugePage-1), hugePage, unix.MADV_COLLAPSE); errno == 0 {
 		return
 	}
