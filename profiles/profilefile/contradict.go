@@ -164,8 +164,9 @@ func checkRules(p *profiles.Profile, root *yaml.Node) error {
 	return nil
 }
 
-// hostOf cuts the host with its port out of a rule.
+// hostOf cuts the host with its port out of a rule: methods come before it, the fingerprints of SSH keys behind.
 func hostOf(rule string) string {
+	rule, _, _ = strings.Cut(rule, " SHA256:")
 	rest := rule[strings.LastIndexByte(rule, ' ')+1:]
 	if _, after, ok := strings.Cut(rest, "://"); ok {
 		rest = after
