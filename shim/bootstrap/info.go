@@ -10,6 +10,7 @@ import (
 	"google.golang.org/protobuf/types/known/anypb"
 
 	"github.com/agentsafe/agentsafe/runtime/container"
+	"github.com/agentsafe/agentsafe/shim/cmdline"
 	"github.com/agentsafe/agentsafe/shim/options"
 )
 
@@ -18,7 +19,7 @@ const featuresType = "types.containerd.io/opencontainers/runtime-spec/1/features
 
 // info prints a RuntimeInfo for the options on standard input.
 func (c *command) info(in io.Reader, out io.Writer) error {
-	input, err := readInput(in)
+	input, err := cmdline.ReadInput(in)
 	if err != nil {
 		return err
 	}

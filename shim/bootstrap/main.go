@@ -69,23 +69,9 @@ func (c *command) run() error {
 	return fmt.Errorf("unknown action %q", c.Action)
 }
 
-// maxInputBytes bounds what is read from standard input.
-const maxInputBytes = 4 << 20
-
-func readInput(from io.Reader) ([]byte, error) {
-	data, err := io.ReadAll(io.LimitReader(from, maxInputBytes+1))
-	if err != nil {
-		return nil, fmt.Errorf("read standard input: %w", err)
-	}
-	if len(data) > maxInputBytes {
-		return nil, fmt.Errorf("standard input has more than %d bytes", maxInputBytes)
-	}
-	return data, nil
-}
-
 // printHandler prints the handler's settings in containerd's parameters as JSON, nothing if there are none.
 func printHandler(in io.Reader, out io.Writer) error {
-	input, err := readInput(in)
+	input, err := cmdline.ReadInput(in)
 	if err != nil {
 		return err
 	}

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"flag"
 	"fmt"
+	"io"
 	"path/filepath"
 	"strings"
 
@@ -71,4 +72,19 @@ func profileOf(program string) string {
 		return ""
 	}
 	return profile
+}
+
+// maxInputBytes bounds what is read from standard input.
+const maxInputBytes = 4 << 20
+
+// ReadInput reads what containerd gives on standard input: parameters or options.
+func ReadInput(from io.Reader) ([]byte, error) {
+	data, err := io.ReadAll(io.LimitReader(from, maxInputBytes+1))
+	if err != nil {
+		return nil, fmt.Errorf("read standard input: %w", err)
+	}
+	if len(data) > maxInputBytes {
+		return nil, fmt.Errorf("standard input has more than %d bytes", maxInputBytes)
+	}
+	return data, nil
 }

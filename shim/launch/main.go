@@ -4,7 +4,6 @@ import (
 	"errors"
 	"flag"
 	"fmt"
-	"io"
 	"os"
 	"path/filepath"
 	"runtime"
@@ -89,18 +88,4 @@ func handOver(args []string) error {
 		return err
 	}
 	return fmt.Errorf("execute %s: %w", path, unix.Exec(path, args, os.Environ()))
-}
-
-// maxInputBytes bounds what is read from standard input.
-const maxInputBytes = 4 << 20
-
-func readInput(from io.Reader) ([]byte, error) {
-	data, err := io.ReadAll(io.LimitReader(from, maxInputBytes+1))
-	if err != nil {
-		return nil, fmt.Errorf("read standard input: %w", err)
-	}
-	if len(data) > maxInputBytes {
-		return nil, fmt.Errorf("standard input has more than %d bytes", maxInputBytes)
-	}
-	return data, nil
 }

@@ -16,12 +16,13 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/agentsafe/agentsafe/shim/bundle"
+	"github.com/agentsafe/agentsafe/shim/cmdline"
 	"github.com/agentsafe/agentsafe/shim/socket"
 )
 
 // start answers with the address of the container's shim, which it starts if the container's group has none.
 func (c *command) start(in io.Reader, out io.Writer) error {
-	input, err := readInput(in)
+	input, err := cmdline.ReadInput(in)
 	if err != nil {
 		return err
 	}
