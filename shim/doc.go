@@ -12,7 +12,7 @@
 //	    └──── Publisher ◀───┘                         events, in order, again when containerd was away
 //
 // shim/bootstrap is the program around it: start, delete, -info, sockets, logs. shim/options reads what an engine's
-// configuration says, shim/metrics translates measurements.
+// configuration says, shim/metrics translates measurements, shim/idle gives memory back while nobody calls.
 //
 // # Order
 //

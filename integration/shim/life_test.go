@@ -267,6 +267,24 @@ func TestOneHundredContainers(t *testing.T) {
 	})
 }
 
+// A shim that nobody calls gives back what its start needed, and serves as before.
+func TestRest(t *testing.T) {
+	s := startShim(t, newDaemon(t), nil)
+	s.run(t)
+	fresh := residentKiB(t, s.pid)
+	deadline := time.Now().Add(time.Minute)
+	for now := fresh; now > fresh/2; now = residentKiB(t, s.pid) {
+		if time.Now().After(deadline) {
+			t.Fatalf("%d KiB after a minute of rest, %d before", now, fresh)
+		}
+		time.Sleep(100 * time.Millisecond)
+	}
+	t.Logf("%d KiB fresh, %d after a rest", fresh, residentKiB(t, s.pid))
+	if r, err := s.State(timeout(t), &task.StateRequest{ID: s.id}); err != nil || r.Pid == 0 {
+		t.Errorf("state after a rest: %v, %v", r, err)
+	}
+}
+
 func residentKiB(t testing.TB, pid int) int {
 	t.Helper()
 	data, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))

@@ -17,6 +17,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/agentsafe/agentsafe/shim"
+	"github.com/agentsafe/agentsafe/shim/idle"
 	"github.com/agentsafe/agentsafe/shim/options"
 )
 
@@ -46,7 +47,9 @@ func (c *command) serve() error {
 			return fmt.Errorf("-options: %w", err)
 		}
 	}
-	server, err := ttrpc.NewServer(ttrpc.WithServerHandshaker(ttrpc.UnixSocketRequireSameUser()))
+	resting := idle.NewWatch(restTime, restPause)
+	server, err := ttrpc.NewServer(ttrpc.WithServerHandshaker(ttrpc.UnixSocketRequireSameUser()),
+		ttrpc.WithUnaryServerInterceptor(watched(resting)))
 	if err != nil {
 		return fmt.Errorf("create server: %w", err)
 	}
@@ -90,6 +93,18 @@ func (c *command) serve() error {
 // idleTime is how long a new shim waits for the first call. containerd calls at once, or has been killed together with
 // the start of the shim, and then nobody knows of it.
 const idleTime = 30 * time.Second
+
+// restTime is how long nobody has called when a shim gives memory back, and restPause the least time between two times:
+// the kubelet asks for statistics every ten seconds.
+const restTime, restPause = 2 * time.Second, time.Minute
+
+// watched tells the watch of every call.
+func watched(w *idle.Watch) ttrpc.UnaryServerInterceptor {
+	return func(ctx context.Context, unmarshal ttrpc.Unmarshaler, _ *ttrpc.UnaryServerInfo, m ttrpc.Method) (any, error) {
+		w.Called()
+		return m(ctx, unmarshal)
+	}
+}
 
 // firstCall is a listener that tells of the first connection.
 type firstCall struct {
