@@ -2,13 +2,14 @@ package layer
 
 import (
 	"encoding/json"
-	"errors"
 	"fmt"
 	"io"
 	"os"
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/agentsafe/agentsafe/fs/replace"
 )
 
 // stateVersion changes when an older agentsafe could not read a layer any more.
@@ -165,25 +166,5 @@ func writeFile(dir *os.File, name string, value any) error {
 	if err != nil {
 		return fmt.Errorf("encode %s: %w", name, err)
 	}
-	temp := "." + name + ".tmp"
-	if err := unix.Unlinkat(int(dir.Fd()), temp, 0); err != nil && !errors.Is(err, unix.ENOENT) {
-		return fmt.Errorf("remove stale %s: %w", temp, err)
-	}
-	fd, err := unix.Openat(int(dir.Fd()), temp, unix.O_WRONLY|unix.O_CREAT|unix.O_EXCL|unix.O_CLOEXEC|unix.O_NOFOLLOW, 0o600)
-	if err != nil {
-		return fmt.Errorf("create %s: %w", name, err)
-	}
-	f := os.NewFile(uintptr(fd), temp)
-	_, err = f.Write(data)
-	if cerr := f.Close(); err == nil {
-		err = cerr
-	}
-	if err == nil {
-		err = unix.Renameat(int(dir.Fd()), temp, int(dir.Fd()), name)
-	}
-	if err != nil {
-		unix.Unlinkat(int(dir.Fd()), temp, 0) //nolint:errcheck // the first error is the one to report
-		return fmt.Errorf("write %s: %w", name, err)
-	}
-	return nil
+	return replace.File(dir, name, data, 0o600)
 }

@@ -7,6 +7,8 @@ import (
 	"strconv"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/agentsafe/agentsafe/fs/replace"
 )
 
 // WritePidFile writes the first process's pid to a file, atomically; "" writes none.
@@ -22,7 +24,7 @@ func writePidFile(name string, pid int) error {
 		return fmt.Errorf("open directory of pid file: %w", err)
 	}
 	defer dir.Close()
-	return writeFileAt(dir, filepath.Base(name), []byte(strconv.Itoa(pid)), 0o666)
+	return replace.File(dir, filepath.Base(name), []byte(strconv.Itoa(pid)), 0o666)
 }
 
 // ActivationEnv is the environment of a process that is handed n descriptors by socket activation; in a pid namespace of

@@ -12,6 +12,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/agentsafe/agentsafe/fs/replace"
 	"github.com/agentsafe/agentsafe/netns"
 	"github.com/agentsafe/agentsafe/runtime/initproc"
 )
@@ -84,7 +85,7 @@ func (c *Container) release() error {
 		}
 		err := c.child.WaitExec()
 		if err == nil && !c.held {
-			err = writeFileAt(c.dir, detailFile, detail, 0o600)
+			err = replace.File(c.dir, detailFile, detail, 0o600)
 		}
 		return explainExec(err, c.detail.Process.Args)
 	}

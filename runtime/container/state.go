@@ -2,14 +2,13 @@ package container
 
 import (
 	"encoding/json"
-	"errors"
 	"fmt"
 	"os"
 	"time"
 
 	specs "github.com/opencontainers/runtime-spec/specs-go"
-	"golang.org/x/sys/unix"
 
+	"github.com/agentsafe/agentsafe/fs/replace"
 	"github.com/agentsafe/agentsafe/netns"
 	"github.com/agentsafe/agentsafe/netns/egress"
 	"github.com/agentsafe/agentsafe/profiles"
@@ -146,7 +145,7 @@ func replaceJSON(dir *os.File, name string, v any) error {
 	if err != nil {
 		return err
 	}
-	return writeFileAt(dir, name, data, 0o600)
+	return replace.File(dir, name, data, 0o600)
 }
 
 func encodeJSON(name string, v any) ([]byte, error) {
@@ -155,37 +154,6 @@ func encodeJSON(name string, v any) ([]byte, error) {
 		return nil, fmt.Errorf("encode %s: %w", name, err)
 	}
 	return data, nil
-}
-
-// writeFileAt replaces a file atomically: a reader sees the old or the new content, a crash leaves one of them.
-func writeFileAt(dir *os.File, name string, data []byte, mode uint32) error {
-	temp := "." + name + ".tmp"
-	for {
-		fd, err := unix.Openat(int(dir.Fd()), temp, unix.O_WRONLY|unix.O_CREAT|unix.O_EXCL|unix.O_CLOEXEC|unix.O_NOFOLLOW, mode)
-		if errors.Is(err, unix.EEXIST) {
-			// Left by a crash; whoever wrote it held the same lock.
-			if err := unix.Unlinkat(int(dir.Fd()), temp, 0); err != nil && !errors.Is(err, unix.ENOENT) {
-				return fmt.Errorf("remove stale %s: %w", temp, err)
-			}
-			continue
-		}
-		if err != nil {
-			return fmt.Errorf("create %s: %w", name, err)
-		}
-		f := os.NewFile(uintptr(fd), temp)
-		_, err = f.Write(data)
-		if cerr := f.Close(); err == nil {
-			err = cerr
-		}
-		if err == nil {
-			err = unix.Renameat(int(dir.Fd()), temp, int(dir.Fd()), name)
-		}
-		if err != nil {
-			unix.Unlinkat(int(dir.Fd()), temp, 0) //nolint:errcheck // the first error is the one to report
-			return fmt.Errorf("write %s: %w", name, err)
-		}
-		return nil
-	}
 }
 
 func readState(dir *os.File) (*State, error) {
