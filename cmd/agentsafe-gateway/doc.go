@@ -3,7 +3,8 @@
 //
 // Descriptors are named in LISTEN_FDNAMES, in order from 3 on, as systemd does it: config (a connected socket that
 // delivers the configuration as JSON and takes back "ready" or an error), task (a pidfd of the container's first
-// process), log, control, and any number of tcp, dns and dnstcp.
+// process), log, control, authority and authoritykey (PEM, where the administrator has TLS inspected), and any number of
+// tcp, dns and dnstcp.
 //
 // It reads the host's certificate authorities, confines itself (package confine), answers ready, and serves until the
 // task has ended. It refuses to run with a uid of 0 or with capabilities.

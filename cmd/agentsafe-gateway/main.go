@@ -16,6 +16,7 @@ import (
 
 	"github.com/agentsafe/agentsafe/netns/gateway"
 	"github.com/agentsafe/agentsafe/netns/gateway/confine"
+	"github.com/agentsafe/agentsafe/netns/gateway/inspect"
 	"github.com/agentsafe/agentsafe/netns/gateway/wire"
 )
 
@@ -24,6 +25,9 @@ var version, commit = "0.1.0-dev", "" //nolint:gochecknoglobals // the linker ne
 
 // maxConfigBytes bounds the configuration.
 const maxConfigBytes = 4 << 20
+
+// maxPEMBytes bounds a certificate with its chain, and a key.
+const maxPEMBytes = 1 << 20
 
 func main() {
 	if len(os.Args) == 2 && os.Args[1] == "--version" {
@@ -63,6 +67,7 @@ func run() error {
 // descriptors are what this process was given.
 type descriptors struct {
 	config, task, log, control *os.File
+	authority, authorityKey    *os.File // nil where TLS is never inspected
 	tcp, dns, dnstcp           []*os.File
 }
 
@@ -82,6 +87,10 @@ func inherited(names string) (*descriptors, error) {
 			d.log = f
 		case "control":
 			d.control = f
+		case "authority":
+			d.authority = f
+		case "authoritykey":
+			d.authorityKey = f
 		case "tcp":
 			d.tcp = append(d.tcp, f)
 		case "dns":
@@ -111,14 +120,11 @@ func (d *descriptors) prepare() (*gateway.Gateway, gateway.Sockets, error) {
 	if err := json.NewDecoder(io.LimitReader(d.config, maxConfigBytes)).Decode(&c); err != nil {
 		return nil, s, fmt.Errorf("read configuration: %w", err)
 	}
-	var roots *x509.CertPool
-	var err error
-	if len(c.Credentials) > 0 {
-		if roots, err = x509.SystemCertPool(); err != nil {
-			return nil, s, fmt.Errorf("read certificate authorities of the host: %w", err)
-		}
+	trust, err := d.trust(&c)
+	if err != nil {
+		return nil, s, err
 	}
-	g, err := gateway.New(c, d.log, roots)
+	g, err := gateway.New(c, d.log, trust)
 	if err != nil {
 		return nil, s, err
 	}
@@ -126,6 +132,33 @@ func (d *descriptors) prepare() (*gateway.Gateway, gateway.Sockets, error) {
 		return nil, s, err
 	}
 	return g, s, confine.Process()
+}
+
+// trust reads what the gateway's own TLS needs, while files can be read.
+func (d *descriptors) trust(c *wire.Config) (t gateway.Trust, err error) {
+	if len(c.Credentials) > 0 || d.authority != nil {
+		if t.Roots, err = x509.SystemCertPool(); err != nil {
+			return t, fmt.Errorf("read certificate authorities of the host: %w", err)
+		}
+	}
+	if d.authority == nil || d.authorityKey == nil {
+		return t, nil
+	}
+	defer d.authority.Close()
+	defer d.authorityKey.Close()
+	cert, err := io.ReadAll(io.LimitReader(d.authority, maxPEMBytes))
+	if err != nil {
+		return t, fmt.Errorf("read the authority for inspection: %w", err)
+	}
+	key, err := io.ReadAll(io.LimitReader(d.authorityKey, maxPEMBytes))
+	if err != nil {
+		return t, fmt.Errorf("read the key of the authority for inspection: %w", err)
+	}
+	defer clear(key)
+	if t.Authority, err = inspect.ParseAuthority(cert, key); err != nil {
+		return t, fmt.Errorf("the authority for inspection (network.inspectCertificate and inspectKey of the host's configuration): %w", err)
+	}
+	return t, nil
 }
 
 func (d *descriptors) sockets() (s gateway.Sockets, err error) {

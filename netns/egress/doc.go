@@ -15,6 +15,7 @@
 //	example.com:80,443,8000-8099
 //	http://example.com/pool/    plain HTTP, below a path
 //	GET,HEAD http://example.com
+//	GET https://example.com/api the same inside of TLS, which is inspected for that (package gateway/inspect)
 //	ssh://github.com            SSH, port 22
 //	ssh://git.example SHA256:47DEQpj8HBSa+/TImW+5JCeuQeRkm5NMpJWZG3hSuFU   the same, and one of these host keys
 //	tcp://db.example.com:5432   any protocol: nothing but the destination is checked

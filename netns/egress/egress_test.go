@@ -27,7 +27,7 @@ func TestParseHost(t *testing.T) {
 func TestParseRule_Refuses(t *testing.T) {
 	for _, text := range []string{
 		"", "*", "*.", "*.*.test:443", "a*.test", "example.com:", "example.com:0", "example.com:65536", "example.com:90-80", "example.com:443,",
-		"ftp://example.com", "tcp://example.com", "https://example.com/path", "http://example.com/a?b", "http://example.com/../x", "get http://example.com",
+		"ftp://example.com", "tcp://example.com", "tls://example.com/path", "GET tls://example.com", "https://10.0.0.1/x", "GET https://10.0.0.0/8", "https://example.com/a%2fb", "http://example.com/a?b", "http://example.com/../x", "get http://example.com",
 		"GET example.com", "0.0.0.0/0:443", "::/0", "[::/0]:443", "10.0.0.1/8:443", "[::ffff:10.0.0.1]:443", "fe80::1%eth0", "127.1:443", "example.com.",
 		"GET http://10.0.0.0/8", "ssh://", "unix:///run/x.sock", "example.com:+443", "example.com:0443", "user@example.com", "[10.0.0.1]:443", "*.10.0.0.1",
 		"ssh://git.test SHA256:short", "ssh://git.test MD5:aa", "ssh://git.test ", "https://git.test SHA256:47DEQpj8HBSa+/TImW+5JCeuQeRkm5NMpJWZG3hSuFU",
@@ -105,7 +105,7 @@ func TestConnect(t *testing.T) {
 		{"methods.test", "GET", "/", true},
 		{"methods.test", "POST", "/", false},
 	} {
-		if d := p.Request(tc.host, 80, tc.method, tc.path); d.Allowed != tc.allowed {
+		if d := p.Request(tc.host, 80, HTTP, tc.method, tc.path); d.Allowed != tc.allowed {
 			t.Errorf("%s %s%s: %+v", tc.method, tc.host, tc.path, d)
 		}
 	}
@@ -114,7 +114,7 @@ func TestConnect(t *testing.T) {
 func TestEmptyPolicyAllowsNothing(t *testing.T) {
 	for _, p := range []*Policy{{}, compile(t, Config{})} {
 		for _, d := range []Decision{
-			p.Resolves("example.com"), p.Connect("example.com", 443, TLS), p.Connect("example.com", 443, ""), p.Request("example.com", 80, "GET", "/"),
+			p.Resolves("example.com"), p.Connect("example.com", 443, TLS), p.Connect("example.com", 443, ""), p.Request("example.com", 80, HTTP, "GET", "/"),
 			p.ConnectAddress(netip.MustParseAddrPort("93.184.216.34:443"), ""),
 		} {
 			if d.Allowed || d.Reason == "" || d.Code == "" {
@@ -198,7 +198,7 @@ func TestAnd(t *testing.T) {
 	if d := p.Resolves("q.y.test"); !d.Allowed || !d.Wildcard {
 		t.Errorf("a name below wildcards: %+v", d)
 	}
-	if p.Request("w.example", 80, "POST", "/").Allowed || !p.Request("w.example", 80, "GET", "/").Allowed {
+	if p.Request("w.example", 80, HTTP, "POST", "/").Allowed || !p.Request("w.example", 80, HTTP, "GET", "/").Allowed {
 		t.Error("methods are not those of both")
 	}
 	if p.ConnectAddress(netip.MustParseAddrPort("10.2.0.1:443"), TLS).Allowed || !p.ConnectAddress(netip.MustParseAddrPort("10.1.0.1:443"), TLS).Allowed {

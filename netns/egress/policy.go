@@ -40,11 +40,11 @@ func (p *Policy) both(d Decision, ask func(*Policy) Decision) Decision {
 			return d
 		}
 		e := ask(q)
-		keys := commonKeys(d.HostKeys, e.HostKeys)
+		keys, inspect := commonKeys(d.HostKeys, e.HostKeys), d.Inspect || e.Inspect
 		if !e.Allowed || d.Wildcard && !e.Wildcard {
 			d = e
 		}
-		d.HostKeys = keys
+		d.HostKeys, d.Inspect = keys, inspect
 	}
 	return d
 }
@@ -134,6 +134,8 @@ type Decision struct {
 	Wildcard bool
 	// HostKeys are fingerprints of which the SSH server has to show one; nil is any key.
 	HostKeys []string
+	// Inspect says that TLS is allowed as far as the requests in it are: each has to be asked about ([Policy.Request]).
+	Inspect bool
 }
 
 func refuse(code Code, rule, format string, args ...any) Decision {
@@ -141,7 +143,7 @@ func refuse(code Code, rule, format string, args ...any) Decision {
 }
 
 func (r *Rule) allowed() Decision {
-	return Decision{Allowed: true, Rule: r.text, Wildcard: r.wildcard, HostKeys: r.hostKeys}
+	return Decision{Allowed: true, Rule: r.text, Wildcard: r.wildcard, HostKeys: r.hostKeys, Inspect: r.Inspects()}
 }
 
 // denies reports whether a rule that denies covers host and port; port 0 asks about every port, and only a rule for all
@@ -197,10 +199,15 @@ func (p *Policy) Connect(unsafeHost string, port uint16, proto Protocol) Decisio
 		func(q *Policy) Decision { return q.Connect(unsafeHost, port, proto) })
 }
 
-// Request decides on one plain HTTP request.
-func (p *Policy) Request(unsafeHost string, port uint16, method, path string) Decision {
-	return p.both(p.connect(unsafeHost, port, HTTP, func(r *Rule) bool { return r.matchesRequest(method, path) }),
-		func(q *Policy) Decision { return q.Request(unsafeHost, port, method, path) })
+// Request decides on one HTTP request, in the open (HTTP) or inside of TLS. The path is the escaped one, without a query.
+func (p *Policy) Request(unsafeHost string, port uint16, proto Protocol, method, path string) Decision {
+	return p.both(p.connect(unsafeHost, port, proto, func(r *Rule) bool { return r.matchesRequest(method, path) }),
+		func(q *Policy) Decision { return q.Request(unsafeHost, port, proto, method, path) })
+}
+
+// Inspects reports whether there are rules that judge requests inside of TLS.
+func (p *Policy) Inspects() bool {
+	return slices.ContainsFunc(p.allow, Rule.Inspects) || slices.ContainsFunc(p.also, (*Policy).Inspects)
 }
 
 func (p *Policy) connect(unsafeHost string, port uint16, proto Protocol, also func(*Rule) bool) Decision {
@@ -211,18 +218,26 @@ func (p *Policy) connect(unsafeHost string, port uint16, proto Protocol, also fu
 	if r := p.denies(host, port); r != nil {
 		return refuse(DeniedByRule, r.text, "%s:%d is denied by the rule %q", host, port, r.text)
 	}
-	var near *Rule
+	var near, within *Rule
 	for i := range p.allow {
 		r := &p.allow[i]
 		if !r.matchesName(host) || !r.matchesPort(port) {
 			continue
 		}
 		if (proto == "" || r.speaks(proto)) && also(r) {
-			return r.allowed()
+			if !r.Inspects() {
+				return r.allowed()
+			}
+			within = r // unless another rule lets all of it pass
+			continue
 		}
-		near = r
+		if near == nil || !near.speaks(proto) {
+			near = r
+		}
 	}
 	switch {
+	case within != nil:
+		return within.allowed()
 	case near != nil && !near.speaks(proto):
 		return refuse(WrongProtocol, near.text, "the rule %q does not let %s pass; \"tcp://%s:%d\" would", near.text, proto, host, port)
 	case near != nil:

@@ -30,7 +30,7 @@ type Rule struct {
 	prefix    netip.Prefix // valid for rules on addresses
 	protocols []Protocol
 	ports     []portRange
-	methods   []string // plain HTTP alone; nil is all
+	methods   []string // of plain HTTP, or of TLS that is inspected; nil is all
 	path      string   // likewise, a prefix
 	// hostKeys are fingerprints of which the SSH server has to show one; nil is any key.
 	hostKeys []string
@@ -44,6 +44,11 @@ func (r Rule) String() string { return r.text }
 // IsHost reports whether the rule is for one name at one port.
 func (r Rule) IsHost() bool {
 	return !r.wildcard && r.host != "" && r.path == "" && len(r.ports) == 1 && r.ports[0].first == r.ports[0].last
+}
+
+// Inspects reports whether the rule judges requests inside of TLS, which have to be decrypted for that.
+func (r Rule) Inspects() bool {
+	return (r.methods != nil || r.path != "") && slices.Contains(r.protocols, TLS)
 }
 
 // ParseRule parses a rule, see the package's documentation. The error says what of the text is wrong.
@@ -83,8 +88,8 @@ func parseRule(text string) (Rule, error) {
 	if r.ports, err = parsePorts(ports, scheme); err != nil {
 		return r, err
 	}
-	if len(r.methods) > 0 && scheme != "http" {
-		return r, errors.New("methods can be seen in plain HTTP alone: write http://")
+	if len(r.methods) > 0 && scheme != "http" && scheme != "https" {
+		return r, errors.New("methods are seen in plain HTTP, and in TLS that is inspected: write http:// or https://")
 	}
 	return r, r.parseTarget(target)
 }
@@ -129,28 +134,28 @@ func (r *Rule) cutScheme(text string) (scheme, rest string, err error) {
 	return scheme, rest, nil
 }
 
-// cutPath splits the path prefix of a plain HTTP rule off. The slash of a prefix length (10.0.0.0/8) is none.
+// cutPath splits the path prefix off, of plain HTTP or of TLS that is inspected. The slash of a prefix length (10.0.0.0/8) is none.
 func (r *Rule) cutPath(text, scheme string) (string, error) {
 	at := strings.IndexByte(text, '/')
 	if at < 0 || scheme == "" {
 		return text, nil
 	}
 	target, path := text[:at], text[at:]
+	if path == "/" {
+		return target, nil
+	}
 	if scheme != "http" {
-		if path == "/" {
-			return target, nil
-		}
 		if _, err := netip.ParsePrefix(strings.Trim(prefixText(text), "[]")); err == nil {
 			return text, nil
 		}
-		return "", fmt.Errorf("the path %q can be seen in plain HTTP alone", clip(path))
+		if scheme != "https" {
+			return "", fmt.Errorf("the path %q is seen in plain HTTP, and in TLS that is inspected: write http:// or https://", clip(path))
+		}
 	}
 	if strings.ContainsAny(path, "?#%\\ ") || strings.Contains(path, "/.") {
 		return "", fmt.Errorf("path %q: want a plain prefix without escapes, dots at the start of a segment, or a query", clip(path))
 	}
-	if path != "/" {
-		r.path = path
-	}
+	r.path = path
 	return target, nil
 }
 
@@ -297,14 +302,4 @@ func (r *Rule) matchesPort(port uint16) bool {
 
 func (r *Rule) matchesRequest(method, path string) bool {
 	return (r.methods == nil || slices.Contains(r.methods, method)) && (r.path == "" || belowPath(path, r.path))
-}
-
-// belowPath compares by segments: /pool covers /pool and /pool/x, not /poolside. What a server may read as another path
-// (an escape, a dot segment, a backslash, a doubled slash) is never below a prefix.
-func belowPath(unsafePath, prefix string) bool {
-	if strings.ContainsAny(unsafePath, "%\\") || strings.Contains(unsafePath, "/.") || strings.Contains(unsafePath, "//") {
-		return false
-	}
-	rest, ok := strings.CutPrefix(unsafePath, prefix)
-	return ok && (rest == "" || rest[0] == '/' || prefix[len(prefix)-1] == '/')
 }

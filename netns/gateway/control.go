@@ -140,12 +140,14 @@ func underCeiling(rule egress.Rule, ceiling *egress.Config) error {
 	return nil
 }
 
-// stillAllowed judges an open connection by a new policy.
+// stillAllowed judges an open connection by a new policy. One that is relayed as it is does not stay where the policy judges
+// the requests in it now.
 func (g *Gateway) stillAllowed(s *session, p *egress.Policy) bool {
 	if s.name == "" || g.internalHost(s.name) != nil {
 		return s.name != "" || p.ConnectAddress(addrPort(s), s.proto).Allowed
 	}
-	return p.Connect(s.name, s.port, s.proto).Allowed
+	d := p.Connect(s.name, s.port, s.proto)
+	return d.Allowed && (!d.Inspect || s.inspected)
 }
 
 func merge(a, b egress.Config) egress.Config {

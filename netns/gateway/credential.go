@@ -1,8 +1,6 @@
 package gateway
 
 import (
-	"crypto/tls"
-	"crypto/x509"
 	"encoding/base64"
 	"errors"
 	"fmt"
@@ -17,9 +15,6 @@ import (
 	"github.com/agentsafe/agentsafe/netns/egress"
 	"github.com/agentsafe/agentsafe/netns/gateway/wire"
 )
-
-// Roots are the certificate authorities of the host; nil is the system's.
-type Roots = *x509.CertPool
 
 // placeholder is what the task holds in place of a secret.
 type placeholder struct {
@@ -55,11 +50,7 @@ func validLabel(s string) bool {
 
 // addCredentials makes a handler for each: the task speaks plain HTTP to NAME.agentsafe.internal, which never leaves the
 // container's namespace, and the gateway speaks TLS to the destination, with the secret.
-func (w *web) addCredentials(roots Roots) {
-	w.secure = w.transport.Clone()
-	w.secure.Proxy = nil // what dials for it makes the tunnel
-	w.secure.TLSClientConfig = &tls.Config{RootCAs: roots, MinVersion: tls.VersionTLS12}
-	w.secure.ForceAttemptHTTP2 = true
+func (w *web) addCredentials() {
 	for i := range w.g.config.Credentials {
 		c := &w.g.config.Credentials[i]
 		w.internal[c.Name] = http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) { w.withCredential(rw, r, w.secure, c) })
@@ -70,18 +61,18 @@ func (w *web) addCredentials(roots Roots) {
 // names it, and it is reached by this way alone.
 func (w *web) withCredential(rw http.ResponseWriter, r *http.Request, transport *http.Transport, c *wire.Credential) {
 	s := sessionOf(r)
-	if d := w.checkPlaceholders(r, c.Name); !d.Allowed {
-		w.refuse(rw, s, d)
+	if d := w.checkPlaceholders(r, []*wire.Credential{c}); !d.Allowed {
+		w.refuse(rw, r, s, d)
 		return
 	}
 	if w.g.shared.Load().withheld[c.Name] {
-		w.refuse(rw, s, egress.Decision{
+		w.refuse(rw, r, s, egress.Decision{
 			Code: egress.NoRule, Rule: "credential " + c.Name, Reason: "another container of the pod, which shares this network, does not have the credential",
 		})
 		return
 	}
 	if d := w.g.policy.Load().Destination(c.Host, c.Port); !d.Allowed {
-		w.refuse(rw, s, d)
+		w.refuse(rw, r, s, d)
 		return
 	}
 	e := s.event("credential").decided(egress.Decision{Allowed: true, Rule: "credential " + c.Name})
@@ -95,7 +86,10 @@ func (w *web) withCredential(rw http.ResponseWriter, r *http.Request, transport 
 		pr.Out.URL.Scheme, pr.Out.URL.Host, pr.Out.Host = "https", host, host
 		present(c, pr.Out, w.g.shared.Load().placeholders)
 	})
-	p.ModifyResponse = func(r *http.Response) error { return keepHere(r, host, c.Name+internalZone) }
+	p.ModifyResponse = func(r *http.Response) error {
+		conceal(r.Header, c)
+		return keepHere(r, host, c.Name+internalZone)
+	}
 	p.ServeHTTP(rw, r)
 }
 
@@ -132,11 +126,14 @@ func present(c *wire.Credential, r *http.Request, placeholders []placeholder) {
 	}
 }
 
-// checkPlaceholders refuses a request with a placeholder that belongs to another destination: somebody tries to use the
-// credential elsewhere, or believes to give it away.
-func (w *web) checkPlaceholders(r *http.Request, label string) egress.Decision {
+// checkPlaceholders refuses a request with a placeholder of a credential that its destination does not get: somebody tries
+// to use the credential elsewhere, or believes to give it away.
+func (w *web) checkPlaceholders(r *http.Request, gets []*wire.Credential) egress.Decision {
+	if r.Method == http.MethodTrace && len(gets) > 0 {
+		return egress.Decision{Code: egress.NoRule, Rule: "credential " + gets[0].Name, Reason: "TRACE to the destination of a credential, whose answer would hold the secret"}
+	}
 	for _, p := range w.g.shared.Load().placeholders {
-		if p.label == label {
+		if slices.ContainsFunc(gets, func(c *wire.Credential) bool { return c.Name == p.label }) {
 			continue
 		}
 		found := strings.Contains(r.RequestURI, p.text)

@@ -42,6 +42,7 @@
 //
 // Rejected: answering with real addresses (an address shared by an allowed and a refused name, as content networks do,
 // has to be refused or guessed; SSH has no name inside); a proxy that clients must be told about (half of the tools
-// ignore proxy variables); inspecting TLS with an authority of our own by default (breaks pinning, and makes the gateway
-// hold every secret); TPROXY (not in the output hook).
+// ignore proxy variables); inspecting TLS by default (breaks pinning, and makes the gateway hold every secret: it does so
+// where the administrator has given it an authority, and for the rules that need it alone, see inspected.go and package
+// inspect); TPROXY (not in the output hook).
 package gateway

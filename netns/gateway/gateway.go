@@ -2,18 +2,21 @@ package gateway
 
 import (
 	"context"
+	"crypto/x509"
 	"errors"
 	"fmt"
 	"net"
 	"net/http"
 	"net/netip"
 	"os"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
 
 	"github.com/agentsafe/agentsafe/netns/egress"
+	"github.com/agentsafe/agentsafe/netns/gateway/inspect"
 	"github.com/agentsafe/agentsafe/netns/gateway/wire"
 )
 
@@ -35,7 +38,8 @@ type Gateway struct {
 	wildcards *wildcards
 	log       *log
 	web       *web
-	loops     []*loop // of all connections that are relayed
+	authority *inspect.Authority // nil where TLS is never inspected
+	loops     []*loop            // of all connections that are relayed
 	turn      atomic.Uint32
 
 	// shared is what the containers of the pod have in common beside the policy.
@@ -50,9 +54,17 @@ type Gateway struct {
 	got      atomic.Int64 // bytes to the task, in all
 }
 
-// New compiles the policy. logFile is appended to and stays the caller's; nil logs nothing. roots are for the TLS
-// connections that carry credentials.
-func New(c wire.Config, logFile *os.File, roots Roots) (*Gateway, error) {
+// Trust is what the gateway's own TLS goes by. The zero value inspects nothing.
+type Trust struct {
+	// Roots are the certificate authorities of the host, for the connections to destinations that carry credentials or are
+	// inspected; nil is the system's.
+	Roots *x509.CertPool
+	// Authority makes the certificates that tasks see where TLS is inspected; nil refuses every policy that asks for that.
+	Authority *inspect.Authority
+}
+
+// New compiles the policy. logFile is appended to and stays the caller's; nil logs nothing.
+func New(c wire.Config, logFile *os.File, trust Trust) (*Gateway, error) {
 	c.ApplyDefaults()
 	if err := validate(&c); err != nil {
 		return nil, fmt.Errorf("gateway configuration: %w", err)
@@ -60,16 +72,19 @@ func New(c wire.Config, logFile *os.File, roots Roots) (*Gateway, error) {
 	g := &Gateway{
 		config: c, names: newNames(c.IPv4, c.IPv6), resolver: newResolver(c.Nameservers),
 		wildcards: newWildcards(c.Limits.NamesPerMinute), log: &log{container: c.Container, out: logFile},
-		sessions: map[*session]struct{}{}, perName: map[string]int{},
+		sessions: map[*session]struct{}{}, perName: map[string]int{}, authority: trust.Authority,
 	}
 	var err error
 	if g.proxy, err = newOutProxy(c.Proxy); err != nil {
 		return nil, fmt.Errorf("gateway configuration: proxy: %w", err)
 	}
+	if g.authority == nil && slices.ContainsFunc(c.Credentials, func(c wire.Credential) bool { return c.Inspect }) {
+		return nil, errors.New("gateway configuration: a credential for inspected TLS, without an authority to inspect it with")
+	}
 	if err := g.enact(c.Members, egress.Config{}); err != nil {
 		return nil, fmt.Errorf("gateway configuration: %w", err)
 	}
-	g.web = newWeb(g, roots)
+	g.web = newWeb(g, trust.Roots)
 	return g, nil
 }
 
@@ -147,6 +162,8 @@ type session struct {
 	proto   egress.Protocol
 	in, out atomic.Int64
 	closed  atomic.Bool
+	// inspected says that the requests in its TLS are judged.
+	inspected bool
 	// flow and loop have the connection once it is relayed; killed says that it must not come to that. mu guards them.
 	flow   *flow
 	loop   *loop
@@ -233,7 +250,7 @@ func (s *session) speaks(p egress.Protocol) {
 }
 
 func (s *session) event(kind string) Event {
-	return Event{Event: kind, Name: s.name, Address: s.address, Port: s.port, Protocol: s.proto}
+	return Event{Event: kind, Name: s.name, Address: s.address, Port: s.port, Protocol: s.proto, Inspected: s.inspected}
 }
 
 // closeSessions resets the connections that which picks.

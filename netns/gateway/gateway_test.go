@@ -25,7 +25,7 @@ func testConfig(allow ...string) wire.Config {
 
 func newTest(t testing.TB, c wire.Config) *Gateway {
 	t.Helper()
-	g, err := New(c, nil, nil)
+	g, err := New(c, nil, Trust{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -223,7 +223,7 @@ func TestUsage(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer out.Close()
-	g, err := New(c, out, nil)
+	g, err := New(c, out, Trust{})
 	if err != nil {
 		t.Fatal(err)
 	}

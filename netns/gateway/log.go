@@ -25,6 +25,10 @@ type Event struct {
 	Rule     string          `json:"rule,omitempty"`
 	Code     egress.Code     `json:"code,omitempty"`
 	Reason   string          `json:"reason,omitempty"`
+	// Method and Path are of a request; of its query there is only that it has one. Inspected says that it was in TLS.
+	Method    string `json:"method,omitempty"`
+	Path      string `json:"path,omitempty"`
+	Inspected bool   `json:"inspected,omitempty"`
 	// In and Out are bytes to and from the task, of a close.
 	In     int64 `json:"bytesIn,omitempty"`
 	Out    int64 `json:"bytesOut,omitempty"`
@@ -67,7 +71,7 @@ type log struct {
 // Usage is what one name has had of the network.
 type Usage struct {
 	Connections int64 `json:"connections"`
-	Requests    int64 `json:"requests"` // plain HTTP, and those with credentials
+	Requests    int64 `json:"requests"` // plain HTTP, inspected ones, and those with credentials
 	Refused     int64 `json:"refused"`
 	BytesIn     int64 `json:"bytesIn"`
 	BytesOut    int64 `json:"bytesOut"`

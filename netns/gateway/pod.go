@@ -31,6 +31,9 @@ func (g *Gateway) enact(members []wire.Member, changes egress.Config) error {
 	if err != nil {
 		return err
 	}
+	if err := g.canInspect(policy); err != nil {
+		return err
+	}
 	s := &shared{limits: g.config.Limits, withheld: map[string]bool{}}
 	for i := range g.config.Credentials {
 		if c := &g.config.Credentials[i]; c.Placeholder != "" {
@@ -42,6 +45,9 @@ func (g *Gateway) enact(members []wire.Member, changes egress.Config) error {
 		m := &members[i]
 		other, err := egress.Compile(merge(m.Policy, changes))
 		if err != nil {
+			return fmt.Errorf("container %q: %w", m.Container, err)
+		}
+		if err := g.canInspect(other); err != nil {
 			return fmt.Errorf("container %q: %w", m.Container, err)
 		}
 		others = append(others, other)

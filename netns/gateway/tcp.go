@@ -90,6 +90,9 @@ func (g *Gateway) serveSniffed(ctx context.Context, s *session, dst netip.AddrPo
 	case proto == egress.HTTP:
 		first.abandon()
 		g.web.take(s, head)
+	case proto == egress.TLS && g.inspects(s):
+		first.abandon()
+		g.inspect(s, head)
 	default:
 		g.finish(s, first, head, d)
 	}

@@ -2,8 +2,9 @@ package gateway
 
 import (
 	"bufio"
-	"bytes"
 	"context"
+	"crypto/tls"
+	"crypto/x509"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -18,6 +19,7 @@ import (
 	"time"
 
 	"github.com/agentsafe/agentsafe/netns/egress"
+	"github.com/agentsafe/agentsafe/netns/gateway/inspect"
 )
 
 // web serves plain HTTP: every request on a connection is judged by its own Host, not only the first one.
@@ -26,8 +28,9 @@ type web struct {
 	conns     chan net.Conn
 	done      chan struct{}
 	transport *http.Transport
-	// secure carries credentials.
+	// secure carries credentials, and what was inspected; tls is how its requests come in.
 	secure  *http.Transport
+	tls     *tls.Config
 	outward outward
 	// internal are the handlers of the gateway's own zone, by label.
 	internal map[string]http.Handler
@@ -35,7 +38,7 @@ type web struct {
 
 const webHeadMaxBytes = 64 << 10
 
-func newWeb(g *Gateway, roots Roots) *web {
+func newWeb(g *Gateway, roots *x509.CertPool) *web {
 	w := &web{g: g, conns: make(chan net.Conn), done: make(chan struct{}), internal: map[string]http.Handler{}}
 	w.transport = &http.Transport{
 		DisableCompression: true, MaxIdleConns: 64, MaxIdleConnsPerHost: 16, IdleConnTimeout: 30 * time.Second,
@@ -44,7 +47,12 @@ func newWeb(g *Gateway, roots Roots) *web {
 	}
 	w.internal["gateway"] = http.HandlerFunc(w.status)
 	w.internal["proxy"] = http.HandlerFunc(w.explicitProxy)
-	w.addCredentials(roots)
+	w.secure = w.transport.Clone()
+	w.secure.Proxy = nil // what dials for it makes the tunnel
+	w.secure.TLSClientConfig = &tls.Config{RootCAs: roots, MinVersion: tls.VersionTLS12}
+	w.secure.ForceAttemptHTTP2 = true
+	w.addCredentials()
+	w.tls = g.serverTLS()
 	return w
 }
 
@@ -91,9 +99,13 @@ func (w *web) serve(ctx context.Context) {
 	s := &http.Server{
 		Handler: w, ReadHeaderTimeout: w.g.config.Timeouts.Head, IdleTimeout: 2 * time.Minute, MaxHeaderBytes: webHeadMaxBytes,
 		ConnContext: func(ctx context.Context, c net.Conn) context.Context {
-			return context.WithValue(ctx, sessionKey{}, c.(*webConn).session) //nolint:forcetypeassert // take hands over nothing else
+			if secure, ok := c.(*tls.Conn); ok {
+				c = secure.NetConn()
+			}
+			return context.WithValue(ctx, sessionKey{}, c.(*webConn).session) //nolint:forcetypeassert // take and inspect hand over nothing else
 		},
-		ErrorLog: stdlog.New(io.Discard, "", 0), // the task's mistakes are no news of the host's
+		ErrorLog:  stdlog.New(io.Discard, "", 0), // the task's mistakes are no news of the host's
+		TLSConfig: w.tls,
 	}
 	go func() {
 		<-ctx.Done()
@@ -186,12 +198,8 @@ func (w *web) ServeHTTP(rw http.ResponseWriter, r *http.Request) {
 		h.ServeHTTP(rw, r)
 		return
 	}
-	if r.Method == http.MethodConnect {
-		w.refuse(rw, s, egress.Decision{Code: egress.WrongProtocol, Reason: "CONNECT to a host that is no proxy of this container; proxy.agentsafe.internal is one"})
-		return
-	}
-	if d := w.checkHost(s, r.Host); !d.Allowed {
-		w.refuse(rw, s, d)
+	if d := w.checkHost(s, r.Host); !d.Allowed && r.Method != http.MethodConnect {
+		w.refuse(rw, r, s, d)
 		return
 	}
 	w.forward(rw, r, s, s.name)
@@ -232,18 +240,20 @@ func splitHost(unsafeHost string, defaultPort uint16) (string, uint16, error) {
 
 // forward judges method and path and passes the request on to host, at the session's port.
 func (w *web) forward(rw http.ResponseWriter, r *http.Request, s *session, host string) {
-	if d := w.checkPlaceholders(r, ""); !d.Allowed {
-		w.refuse(rw, s, d)
+	way := w.wayOf(s, host)
+	if d := w.checkPlaceholders(r, way.credentials); !d.Allowed {
+		w.refuse(rw, r, s, d)
 		return
 	}
 	p := w.g.policy.Load()
-	var d egress.Decision
+	d := inspect.Check(r, func(method, path string) egress.Decision {
+		if host == "" {
+			return p.ConnectAddress(addrPort(s), egress.HTTP)
+		}
+		return p.Request(host, s.port, way.proto, method, path)
+	})
 	if host == "" {
 		host = s.address
-		dst, _ := netip.ParseAddr(s.address)
-		d = p.ConnectAddress(netip.AddrPortFrom(dst, s.port), egress.HTTP)
-	} else {
-		d = p.Request(host, s.port, r.Method, r.URL.EscapedPath())
 	}
 	if d.Allowed {
 		counted := session{name: host, address: s.address}
@@ -257,65 +267,38 @@ func (w *web) forward(rw http.ResponseWriter, r *http.Request, s *session, host 
 		}
 	}
 	if !d.Allowed {
-		w.refuse(rw, s, d)
+		w.refuse(rw, r, s, d)
 		return
 	}
-	e := s.event("request").decided(d)
+	e := s.request(r).decided(d)
 	e.Name = host
+	if used := w.insert(r, way.credentials); used != "" {
+		e.Event, e.Rule = "credential", used
+	}
 	w.g.log.add(e)
-	target := &url.URL{Scheme: "http", Host: net.JoinHostPort(host, strconv.Itoa(int(s.port)))}
-	w.proxy(s, w.transport, func(pr *httputil.ProxyRequest) {
-		pr.Out.URL.Scheme, pr.Out.URL.Host = target.Scheme, target.Host
+	inspect.Outward(r.Header)
+	proxy := w.proxy(s, way.transport, func(pr *httputil.ProxyRequest) {
 		pr.Out.Host = pr.In.Host
-	}).ServeHTTP(rw, r)
+		// Written anew of what was judged; the query is passed on as it is.
+		pr.Out.URL = &url.URL{
+			Scheme: way.scheme, Host: net.JoinHostPort(host, strconv.Itoa(int(s.port))), Path: pr.In.URL.Path, RawPath: pr.In.URL.RawPath,
+			RawQuery: pr.In.URL.RawQuery, ForceQuery: pr.In.URL.ForceQuery,
+		}
+	})
+	proxy.ModifyResponse = func(r *http.Response) error {
+		for _, c := range way.credentials {
+			conceal(r.Header, c)
+		}
+		return nil
+	}
+	proxy.ServeHTTP(rw, r)
 }
 
 func (w *web) proxy(s *session, transport http.RoundTripper, rewrite func(*httputil.ProxyRequest)) *httputil.ReverseProxy {
 	return &httputil.ReverseProxy{
 		Rewrite: rewrite, Transport: transport, FlushInterval: -1, ErrorLog: stdlog.New(io.Discard, "", 0),
-		ErrorHandler: func(rw http.ResponseWriter, _ *http.Request, err error) { w.refuse(rw, s, unreachable(err)) },
+		ErrorHandler: func(rw http.ResponseWriter, r *http.Request, err error) { w.refuse(rw, r, s, unreachable(err)) },
 	}
-}
-
-// refuse answers a request with the reason.
-func (w *web) refuse(rw http.ResponseWriter, s *session, d egress.Decision) {
-	w.g.log.add(s.event("request").decided(d))
-	rw.Header().Set("Content-Type", "application/json")
-	rw.Header().Set("X-Agentsafe-Refused", string(d.Code))
-	rw.Header().Set("Connection", "close") // nothing more is expected of who was refused
-	rw.WriteHeader(statusOf(d))
-	rw.Write(refusalBody(s.name, s.address, s.port, d)) //nolint:errcheck // the client may be gone
-}
-
-func statusOf(d egress.Decision) int {
-	if d.Code == egress.Unreachable {
-		return http.StatusBadGateway
-	}
-	return http.StatusForbidden
-}
-
-// refusalBody is one line that a program can read, so that an agent stops trying.
-func refusalBody(name, address string, port uint16, d egress.Decision) []byte {
-	if name == "" {
-		name = address
-	}
-	line, err := json.Marshal(map[string]any{
-		"error": "refused by agentsafe", "code": d.Code, "host": name, "port": port, "rule": d.Rule, "reason": d.Reason,
-	})
-	if err != nil {
-		return nil
-	}
-	return append(line, '\n')
-}
-
-// refusalResponse is a whole HTTP response, for a connection that no server has taken over.
-func refusalResponse(name, address string, port uint16, d egress.Decision) []byte {
-	body := refusalBody(name, address, port, d)
-	status := statusOf(d)
-	var b bytes.Buffer
-	fmt.Fprintf(&b, "HTTP/1.1 %d %s\r\nContent-Type: application/json\r\nX-Agentsafe-Refused: %s\r\nContent-Length: %d\r\nConnection: close\r\n\r\n%s",
-		status, http.StatusText(status), d.Code, len(body), body)
-	return b.Bytes()
 }
 
 // status tells the task what was refused to it.
@@ -335,7 +318,7 @@ func (w *web) explicitProxy(rw http.ResponseWriter, r *http.Request) {
 	}
 	host, port, err := splitHost(r.URL.Host, 80)
 	if err != nil || r.URL.Scheme != "http" {
-		w.refuse(rw, s, egress.Decision{Code: egress.BadName, Reason: "a proxy wants the absolute form of a plain HTTP request, or CONNECT"})
+		w.refuse(rw, r, s, egress.Decision{Code: egress.BadName, Reason: "a proxy wants the absolute form of a plain HTTP request, or CONNECT"})
 		return
 	}
 	inner := &session{g: w.g, name: host, port: port, proto: egress.HTTP}
@@ -347,7 +330,7 @@ func (w *web) explicitProxy(rw http.ResponseWriter, r *http.Request) {
 		d = w.g.resolvable(host)
 	}
 	if !d.Allowed {
-		w.refuse(rw, inner, d)
+		w.refuse(rw, r, inner, d)
 		return
 	}
 	w.forward(rw, r, inner, inner.name)
@@ -360,7 +343,7 @@ func (w *web) connect(rw http.ResponseWriter, r *http.Request, s *session) {
 		_, err = egress.ParseHost(host)
 	}
 	if err != nil {
-		w.refuse(rw, s, egress.Decision{Code: egress.BadName, Reason: err.Error()})
+		w.refuse(rw, r, s, egress.Decision{Code: egress.BadName, Reason: err.Error()})
 		return
 	}
 	inner := &session{g: w.g, name: host, port: port}
@@ -372,12 +355,12 @@ func (w *web) connect(rw http.ResponseWriter, r *http.Request, s *session) {
 		d = egress.Decision{Code: egress.NoRule, Reason: "a tunnel to the gateway itself"}
 	}
 	if !d.Allowed {
-		w.refuse(rw, inner, d)
+		w.refuse(rw, r, inner, d)
 		return
 	}
 	c, buffered, err := http.NewResponseController(rw).Hijack()
 	if err != nil {
-		w.refuse(rw, inner, unreachable(err))
+		w.refuse(rw, r, inner, unreachable(err))
 		return
 	}
 	go w.tunnel(c.(*webConn), buffered, host, port) //nolint:forcetypeassert // likewise

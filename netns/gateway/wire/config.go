@@ -88,6 +88,8 @@ type Credential struct {
 	Present     string `json:"present"`
 	Secret      string `json:"secret"`
 	Placeholder string `json:"placeholder"`
+	// Inspect puts the secret in place of the placeholder in requests of TLS to the destination.
+	Inspect bool `json:"inspect,omitempty"`
 }
 
 // ApplyDefaults fills in what is zero.
