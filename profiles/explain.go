@@ -253,6 +253,8 @@ func explainGateway(p *Profile, host string) Answer {
 		}
 	}
 	switch {
+	case d.Allowed && d.Inspect:
+		return Answer{VerdictDepends, n.ruleName(d.Rule), "TLS is inspected there, and each request is judged by its method and path", ""}
 	case d.Allowed:
 		return Answer{Verdict: VerdictAllowed, Rule: n.ruleName(d.Rule)}
 	case d.Code == egress.DeniedByRule:

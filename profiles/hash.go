@@ -207,5 +207,6 @@ func (j *jsonWriter) gateway(n *Network) {
 		j.text("placeholderEnv", c.PlaceholderEnv)
 		j.text("basePath", c.BasePath)
 		j.text("client", c.Client)
+		j.yes("inspect", c.Inspect)
 	})
 }

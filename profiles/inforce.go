@@ -14,6 +14,10 @@ const (
 	InForcePolicy  = "policy.json"
 	InForceText    = "policy.txt"
 	InForceDenials = "denials.jsonl"
+	// InForceAuthority is who signs what the task sees where TLS is inspected, InForceBundle that and the host's own
+	// authorities; both in PEM, and there only under a profile that has TLS inspected.
+	InForceAuthority = "authority.pem"
+	InForceBundle    = "trusted.pem"
 	// PolicyVariable and DenialsVariable tell a task where they are.
 	PolicyVariable  = "AGENTSAFE_POLICY"
 	DenialsVariable = "AGENTSAFE_DENIALS"
@@ -106,6 +110,9 @@ func (p *Profile) networkText(line func(name, format string, args ...any)) {
 		line("network", "by name: %s; everything else is refused", strings.Join(append(append([]string{}, n.RuleSets...), n.Allow...), " "))
 		if len(n.Deny) > 0 {
 			line("", "refused all the same: %s", strings.Join(n.Deny, " "))
+		}
+		if n.Inspects() != "" {
+			line("", "where a rule has methods or a path, TLS is inspected: programs trust %s/%s for that, by SSL_CERT_FILE and the like", InForceDir, InForceBundle)
 		}
 	case NetworkEngine:
 		line("network", "public addresses; private ones and the cloud's metadata are unreachable")

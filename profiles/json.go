@@ -118,6 +118,7 @@ func (c Credential) fields(j *jsonWriter) {
 	j.some("placeholderEnv", c.PlaceholderEnv)
 	j.some("basePath", c.BasePath)
 	j.some("client", c.Client)
+	j.yes("inspect", c.Inspect)
 }
 
 func (h Host) fields(j *jsonWriter) {

@@ -3,6 +3,7 @@ package profiles
 import (
 	"net/netip"
 	"slices"
+	"strconv"
 
 	specs "github.com/opencontainers/runtime-spec/specs-go"
 
@@ -178,7 +179,7 @@ func rankNetwork(m NetworkMode) int {
 // credentials have nothing in common unless they are the same.
 func credentials() elements[Credential] {
 	texts := func(c Credential) []string {
-		return append([]string{c.Name, c.File, c.Destination, c.Present, c.BaseURLEnv, c.PlaceholderEnv, c.BasePath, c.Client}, c.Command...)
+		return append([]string{c.Name, c.File, c.Destination, c.Present, c.BaseURLEnv, c.PlaceholderEnv, c.BasePath, c.Client, strconv.FormatBool(c.Inspect)}, c.Command...)
 	}
 	compare := func(a, b Credential) int { return slices.Compare(texts(a), texts(b)) }
 	return treeOf(func(a, b Credential) bool { return compare(a, b) == 0 }, compare)

@@ -74,11 +74,12 @@ func randomProfile(r *rand.Rand) *Profile {
 	case NetworkEngine:
 		n.AllowPrivate = some(r, private...)
 	case NetworkGateway:
-		n.Allow = some(r, "*:443", "*.pypi.org:443", "files.pypi.org:443", "a.files.pypi.org", "*.pypi.org", "ssh://github.com", "github.com:1-65535", "https://github.com:443-450,22", "tcp://*.org:22,443", "10.0.0.0/8:443", "10.1.0.0/16:443", "GET http://x.org/a/")
+		n.Allow = some(r, "*:443", "*.pypi.org:443", "files.pypi.org:443", "a.files.pypi.org", "*.pypi.org", "ssh://github.com", "github.com:1-65535", "https://github.com:443-450,22", "tcp://*.org:22,443", "10.0.0.0/8:443", "10.1.0.0/16:443", "GET http://x.org/a/", "GET,PUT https://files.pypi.org/x", "https://*.pypi.org/x/y")
 		n.RuleSets, n.Deny, n.Addresses = some(r, "pypi", "go"), some(r, "upload.pypi.org", "*.pypi.org:443-444"), some(r, private...)
 		n.DialFrom = one(r, "", "container", "host")
 		n.Credentials = some(r, Credential{Name: "a", File: "/k", Destination: "d:443", Present: "bearer"}, Credential{Name: "b", File: "/k", Destination: "d:443", Present: "bearer"},
-			Credential{Name: "b", File: "/k", Destination: "d:443", Present: "bearer", BasePath: "/v1"}, Credential{Name: "b", File: "/k", Destination: "d:443", Present: "bearer", Client: "git"})
+			Credential{Name: "b", File: "/k", Destination: "d:443", Present: "bearer", BasePath: "/v1"}, Credential{Name: "b", File: "/k", Destination: "d:443", Present: "bearer", Client: "git"},
+			Credential{Name: "b", File: "/k", Destination: "d:443", Present: "bearer", PlaceholderEnv: "B", Inspect: true})
 	case NetworkNone, NetworkHost:
 	}
 	return p

@@ -84,6 +84,9 @@ type Credential struct {
 	PlaceholderEnv string `json:"placeholderEnv,omitempty"`
 	// BasePath is the path of the local address, as in "/v1"; the gateway does not hold requests to it.
 	BasePath string `json:"basePath,omitempty"`
+	// Inspect has the gateway put the secret in place of the placeholder in TLS to the destination, which it inspects for that;
+	// the destination needs a rule that allows it.
+	Inspect bool `json:"inspect,omitempty"`
 	// Client is a program that is told of the local address in its own way: "git", "npm" or "pip"; see clientEnv in package container.
 	Client string `json:"client,omitempty"`
 }

@@ -194,6 +194,8 @@ func (c *Credential) validate() error {
 		return fmt.Errorf("present %q: want header:NAME, bearer, basic or query:NAME", c.Present)
 	case c.BasePath != "" && (!path.IsAbs(c.BasePath) || path.Clean(c.BasePath) != c.BasePath || c.BasePath == "/" || strings.ContainsAny(c.BasePath, "?#%\\ \"'\n")):
 		return fmt.Errorf("basePath %q: want a path from / on, without escapes, a query or a slash at its end", c.BasePath)
+	case c.Inspect && c.PlaceholderEnv == "":
+		return errors.New("inspect: the secret is put in place of a placeholder: want placeholderEnv, the variable that the task finds it in")
 	case !slices.Contains([]string{"", "git", "npm", "pip"}, c.Client):
 		return fmt.Errorf("client %q: want git, npm or pip", c.Client)
 	}

@@ -14,6 +14,7 @@ import (
 	"github.com/pelletier/go-toml/v2"
 	"github.com/spf13/cobra"
 
+	"github.com/agentsafe/agentsafe/netns/gateway/inspect"
 	"github.com/agentsafe/agentsafe/runtime/container"
 )
 
@@ -33,6 +34,9 @@ type hostConfigNetwork struct {
 	Proxy             string   `toml:"proxy"`
 	NoProxy           []string `toml:"noProxy"`
 	ProxyAuth         string   `toml:"proxyAuth"`
+	// InspectCertificate and InspectKey are read by `config check` and `apply`, too.
+	InspectCertificate string `toml:"inspectCertificate"`
+	InspectKey         string `toml:"inspectKey"`
 }
 
 type hostConfigRecord struct {
@@ -64,7 +68,9 @@ func newConfigCommand() *cobra.Command {
 			"  allowWhileRunning = []      # what `agentsafectl network allow` may add beyond the handler's profile\n" +
 			"  proxy = \"\"                  # http://HOST:PORT, if nothing gets out without one\n" +
 			"  noProxy = []                # names, *.suffixes and ranges of addresses that are reached without it\n" +
-			"  proxyAuth = \"\"              # file with USER:PASSWORD for it\n\n" +
+			"  proxyAuth = \"\"              # file with USER:PASSWORD for it\n" +
+			"  inspectCertificate = \"\"     # file of an authority of your own: profiles may have TLS inspected\n" +
+			"  inspectKey = \"\"             # its private key, of root's and mode 0600\n\n" +
 			"It holds once it has been applied; until then a changed file refuses new containers.",
 	}
 	var dir string
@@ -137,11 +143,33 @@ func readConfigFile(dir string) (*container.HostConfig, error) {
 	if err == nil {
 		err = config.Check(dir)
 	}
+	if err == nil {
+		err = checkAuthority(&config.Network)
+	}
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", name, err)
 	}
 	config.Source = stamp
 	return config, nil
+}
+
+// checkAuthority reads the authority for inspection, which the runtime itself never parses.
+func checkAuthority(n *container.HostNetwork) error {
+	if n.InspectKey == "" {
+		return nil
+	}
+	cert, err := os.ReadFile(n.InspectCertificate)
+	if err != nil {
+		return fmt.Errorf("network.inspectCertificate: %w", err)
+	}
+	key, err := os.ReadFile(n.InspectKey)
+	if err != nil {
+		return fmt.Errorf("network.inspectKey: %w", err)
+	}
+	if _, err := inspect.ParseAuthority(cert, key); err != nil {
+		return fmt.Errorf("network.inspectCertificate, inspectKey: %w", err)
+	}
+	return nil
 }
 
 func parseConfig(data []byte) (*container.HostConfig, error) {

@@ -56,6 +56,8 @@ func TestConfigApply(t *testing.T) {
 		"default = [\"agent\"]\n":                                                        "line 1",
 		"selectable = \"agent\"\n":                                                       "line 1",
 		strings.Repeat("[", 1000) + "\n":                                                 "line 1",
+		"[network]\ninspectKey = \"/x\"\n":                                               "network.inspectCertificate, inspectKey: want both",
+		"[network]\ninspectCertificate = \"a.pem\"\ninspectKey = \"a.key\"\n":            "want absolute paths",
 		"[network]\ndialFrom = \"hsot\"\n":                                               "network.dialFrom: \"hsot\" is neither",
 		"[network]\nallowWhileRunning = [\"*.\"]\n":                                      "network.allowWhileRunning: network rule \"*.\"",
 		"[network]\ndialfrm = \"host\"\n":                                                "line 2: [network dialfrm]: is not a key",

@@ -40,6 +40,7 @@ func descriptions() map[string]string {
 		"network.credentials.baseURLEnv":     "Variable that gets the gateway's local address for this destination.",
 		"network.credentials.basePath":       "Path of the local address, as in /v1; none by default.",
 		"network.credentials.client":         "Program that is told of the local address by the variables that it reads: git, npm or pip.",
+		"network.credentials.inspect":        "Whether the secret is put in place of the placeholder in TLS to the destination, which is inspected for that.",
 		"network.credentials.placeholderEnv": "Variable that gets a value which is no secret, for programs that want one.",
 
 		"host.namespaces": "Namespaces of the host that a spec may ask for: pid, network, ipc, uts.",

@@ -47,7 +47,7 @@ func TestParse_Full(t *testing.T) {
 			Addresses: []netip.Prefix{netip.MustParsePrefix("10.1.0.0/16")}, DialFrom: "host",
 			Credentials: []profiles.Credential{{
 				Name: "model", File: "/etc/key", Command: []string{"pass", "key"}, Destination: "api.example.com:443",
-				Present: "bearer", BaseURLEnv: "BASE_URL", PlaceholderEnv: "API_KEY", BasePath: "/v1", Client: "npm",
+				Present: "bearer", BaseURLEnv: "BASE_URL", PlaceholderEnv: "API_KEY", BasePath: "/v1", Client: "npm", Inspect: true,
 			}},
 		},
 		Host: profiles.Host{

@@ -123,6 +123,7 @@ func network(n *profiles.Network) section {
 				"placeholderEnv": text(&c.PlaceholderEnv),
 				"basePath":       text(&c.BasePath),
 				"client":         text(&c.Client).oneOf("git", "npm", "pip"),
+				"inspect":        scalar(&c.Inspect, strconv.ParseBool),
 			}
 		}),
 	}

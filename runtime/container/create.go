@@ -238,6 +238,7 @@ func (cr *creation) judge(ctx context.Context) error {
 		return err
 	}
 	gatewayEnv(cr.spec.Process, policy.Profile, cr.o.ID, cr.c.state.Created)
+	inspectEnv(cr.spec.Process, policy.Inspection)
 	if cr.told != nil {
 		inForceEnv(cr.spec.Process, cr.told.watched)
 	}

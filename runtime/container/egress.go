@@ -149,7 +149,7 @@ func (c *Container) startGateway(ns *os.File, policy *Policy, others []podMember
 	for _, o := range others {
 		config.Members = append(config.Members, o.asMember(o.detail.Policy, policy.Profile))
 	}
-	g := gatewayProcess{c: c, sockets: sockets, config: config}
+	g := gatewayProcess{c: c, sockets: sockets, config: config, inspection: policy.Inspection}
 	rules := netns.GatewayRules{
 		Tag: c.rt.podTag(), TCPPort: sockets.TCPPort, DNSPort: sockets.DNSPort, Own: append(own, lo...),
 	}

@@ -41,6 +41,8 @@ type gatewayProcess struct {
 	c       *Container
 	sockets *netns.GatewaySockets
 	config  *wire.Config
+	// inspection is nil if it looks into no TLS.
+	inspection *Inspection
 	// ns is the network namespace that it runs in, nil for the host's; cgroup a directory of the cgroup2 hierarchy.
 	ns, cgroup *os.File
 }
@@ -174,6 +176,13 @@ func (g *gatewayProcess) donate() (files []*os.File, names []string, parent *os.
 			add("control", control)
 		}
 	}
+	if err == nil && g.inspection != nil {
+		var cert, key *os.File
+		if cert, key, err = g.inspection.open(); err == nil {
+			add("authority", cert)
+			add("authoritykey", key)
+		}
+	}
 	if err != nil {
 		parent.Close()
 		return files, names, nil, err
@@ -296,7 +305,7 @@ const (
 
 // readCredential gets a secret from where the profile says, as it is when the container starts.
 func (c *Container) readCredential(in *profiles.Credential) (wire.Credential, error) {
-	out := wire.Credential{Name: in.Name, Present: in.Present, Placeholder: placeholderOf(c.id, c.state.Created, in.Name)}
+	out := wire.Credential{Name: in.Name, Present: in.Present, Inspect: in.Inspect, Placeholder: placeholderOf(c.id, c.state.Created, in.Name)}
 	host, portText, ok := strings.Cut(in.Destination, ":")
 	port := uint64(443)
 	if ok {

@@ -190,6 +190,7 @@ func (c *Container) execute(o *ExecOptions) (*Process, error) {
 		return nil, fmt.Errorf("cannot exec: %w", err)
 	}
 	gatewayEnv(process, d.Policy.Profile, c.id, c.state.Created)
+	inspectEnv(process, d.Policy.Inspection)
 	inheritInForce(process, d.Process)
 	p := &Process{}
 	if p.cgroup, err = c.execBranch(o, d); err != nil {

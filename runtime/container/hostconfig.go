@@ -56,6 +56,10 @@ type HostNetwork struct {
 	Proxy     string   `json:"proxy,omitempty"`
 	NoProxy   []string `json:"noProxy,omitempty"`
 	ProxyAuth string   `json:"proxyAuth,omitempty"`
+	// InspectCertificate and InspectKey are files in PEM of an authority of the administrator's, which lets profiles have
+	// TLS inspected; "" keeps that off, whatever a profile says.
+	InspectCertificate string `json:"inspectCertificate,omitempty"`
+	InspectKey         string `json:"inspectKey,omitempty"`
 }
 
 func (n *HostNetwork) check() error {
@@ -67,8 +71,10 @@ func (n *HostNetwork) check() error {
 	if _, err := egress.Compile(egress.Config{Allow: n.AllowWhileRunning}); err != nil {
 		return fmt.Errorf("allowWhileRunning: %w", err)
 	}
-	_, err := n.outProxy()
-	return err
+	if _, err := n.outProxy(); err != nil {
+		return err
+	}
+	return n.checkInspection()
 }
 
 // complete fills in where a profile leaves the choice to the host.
@@ -247,21 +253,32 @@ func readHostConfig(dir string) (*HostConfig, error) {
 
 // readTrusted reads a file that decides what containers may do. One that others than root could have written is refused.
 func readTrusted(path string) ([]byte, error) {
+	f, err := openTrusted(path)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	return io.ReadAll(io.LimitReader(f, maxProfileBytes))
+}
+
+// openTrusted opens such a file; the caller closes it.
+func openTrusted(path string) (*os.File, error) {
 	fd, err := unix.Open(path, unix.O_RDONLY|unix.O_CLOEXEC|unix.O_NONBLOCK|unix.O_NOFOLLOW, 0)
 	if err != nil {
 		return nil, &os.PathError{Op: "open", Path: path, Err: err}
 	}
 	f := os.NewFile(uintptr(fd), path)
-	defer f.Close()
 	var st unix.Stat_t
 	if err := unix.Fstat(fd, &st); err != nil {
+		f.Close()
 		return nil, &os.PathError{Op: "stat", Path: path, Err: err}
 	}
 	const othersWrite = 0o022
 	if st.Mode&unix.S_IFMT != unix.S_IFREG || !byRoot(st.Uid) || st.Mode&othersWrite != 0 {
+		f.Close()
 		return nil, fmt.Errorf("%s is not a file that root alone can write", path)
 	}
-	return io.ReadAll(io.LimitReader(f, maxProfileBytes))
+	return f, nil
 }
 
 // byRoot reports whether a file is the host's root's. In a user namespace that root has no id, and shows as the one that

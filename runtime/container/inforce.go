@@ -78,12 +78,16 @@ func (cr *creation) disclose(context.Context) error {
 	if err := unix.Fchmod(fd, 0o755); err != nil {
 		return fmt.Errorf("open directory of the policy in force to the task: %w", err)
 	}
-	files := []struct {
-		name string
-		data []byte
-	}{{profiles.InForcePolicy, told.policy}, {profiles.InForceText, []byte(told.text)}, {profiles.InForceDenials, nil}}
+	files := []disclosed{{profiles.InForcePolicy, told.policy}, {profiles.InForceText, []byte(told.text)}, {profiles.InForceDenials, nil}}
 	if !told.watched {
 		files = files[:2]
+	}
+	if i := cr.policy.Inspection; i != nil {
+		authority, bundle, err := i.certificates()
+		if err != nil {
+			return fmt.Errorf("read whom the task has to trust: %w", err)
+		}
+		files = append(files, disclosed{profiles.InForceAuthority, authority}, disclosed{profiles.InForceBundle, bundle})
 	}
 	for _, f := range files {
 		if err := writeReadable(dir, f.name, f.data); err != nil {
@@ -100,6 +104,12 @@ func (cr *creation) disclose(context.Context) error {
 	}
 	cr.plan, cr.src = append(cr.plan, m), append(cr.src, src)
 	return nil
+}
+
+// disclosed is a file that the task can read.
+type disclosed struct {
+	name string
+	data []byte
 }
 
 // writeReadable makes a file that everybody can read.
@@ -163,7 +173,7 @@ func (c *Container) removeInForce() error {
 	if err == nil || errors.Is(err, unix.ENOENT) {
 		return nil
 	}
-	for _, name := range []string{profiles.InForcePolicy, profiles.InForceText, profiles.InForceDenials} {
+	for _, name := range []string{profiles.InForcePolicy, profiles.InForceText, profiles.InForceDenials, profiles.InForceAuthority, profiles.InForceBundle} {
 		if err := unix.Unlinkat(int(c.dir.Fd()), InForceDir+"/"+name, 0); err != nil && !errors.Is(err, unix.ENOENT) {
 			return fmt.Errorf("remove %s of container %q: %w", name, c.id, err)
 		}

@@ -57,6 +57,9 @@ func (r *Runtime) judge(ctx context.Context, cr *creation) (*specs.Spec, *Policy
 		if policy.Proxy, err = chosen.config.Network.outProxy(); err != nil {
 			return nil, nil, fmt.Errorf("configuration of the host: network.%w", err)
 		}
+		if policy.Inspection, err = chosen.config.Network.inspection(profile, r.opts.ConfigDir); err != nil {
+			return nil, nil, err
+		}
 	}
 	if policy.Recording = cr.record(chosen.record, plan); policy.Recording != nil {
 		policy.Notes = append(policy.Notes, profiles.Note{Rule: recordKey, Text: "what the container does is recorded in " + policy.Recording.File + ", which takes it longer"})
@@ -74,6 +77,12 @@ func (r *Runtime) judge(ctx context.Context, cr *creation) (*specs.Spec, *Policy
 		policy.Flags |= f.Flags & (unix.SECCOMP_FILTER_FLAG_LOG | unix.SECCOMP_FILTER_FLAG_SPEC_ALLOW)
 	}
 	policy.Landlock = convertLandlock(plan.Landlock)
+	if policy.Inspection != nil && !tells(cr.plan) {
+		return nil, nil, &profiles.RefusedError{
+			What: "a container whose /dev is not its own", Rule: "the profile has TLS inspected, and " + profiles.InForceDir + " is where programs find whom to trust then",
+			Allow: "a tmpfs on /dev, as every engine makes it",
+		}
+	}
 	if !profile.Unrestricted && tells(cr.plan) {
 		cr.told = &inForce{watched: cr.supervised(profile)}
 		cr.told.policy, cr.told.text = plan.InForce(profile, cr.spec, cr.told.watched)

@@ -117,8 +117,10 @@ type Policy struct {
 	// Ceiling bounds what `agentsafectl network allow` may add, with the mode gateway; nil is no bound.
 	Ceiling *egress.Config `json:"ceiling,omitempty"`
 	// Proxy is what the gateway goes out by, nil for none.
-	Proxy *HostProxy      `json:"proxy,omitempty"`
-	Notes []profiles.Note `json:"notes,omitempty"`
+	Proxy *HostProxy `json:"proxy,omitempty"`
+	// Inspection is the authority by which the gateway looks into TLS; nil if the profile does not ask for that.
+	Inspection *Inspection     `json:"inspection,omitempty"`
+	Notes      []profiles.Note `json:"notes,omitempty"`
 	// Warn is the profile that is not enforced, but warned of; nil if Profile is what was chosen.
 	Warn *profiles.Profile `json:"warn,omitempty"`
 	// Recording is where it is written down what the processes do; nil if nobody watches.
