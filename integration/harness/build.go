@@ -45,8 +45,15 @@ func CurrentDockerCLI(ctx context.Context) (string, error) {
 	})
 }
 
+// H3Client builds the HTTP/3 client and server of integration/engines/h3client and returns its directory.
+func H3Client(ctx context.Context) (string, error) {
+	return buildEngine(ctx, "h3client", func(dir string) [][]string {
+		return [][]string{{"build", "-o", dir + "/", "."}}
+	})
+}
+
 // buildEngine runs the go commands (a subcommand and its arguments) in the module integration/engines/NAME, unless its
-// go.mod has been built before.
+// go.mod, and program if it has one, has been built before.
 func buildEngine(ctx context.Context, name string, commands func(dir string) [][]string) (string, error) {
 	root, err := RepoRoot()
 	if err != nil {
@@ -56,6 +63,9 @@ func buildEngine(ctx context.Context, name string, commands func(dir string) [][
 	recipe, err := os.ReadFile(filepath.Join(module, "go.mod"))
 	if err != nil {
 		return "", err
+	}
+	if program, err := os.ReadFile(filepath.Join(module, "main.go")); err == nil { // one of our own
+		recipe = append(recipe, program...)
 	}
 	return Cached(name, name+", version 1\n"+string(recipe), func(dir string) error {
 		for _, args := range commands(dir) {

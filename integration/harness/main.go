@@ -33,20 +33,6 @@ type Options struct {
 	Setup func(b *Box) (cleanup func() error, err error)
 }
 
-// JustBox is for packages that need no engine: the busybox image is made, and box is set before the first test.
-func JustBox(box **Box) Options {
-	return Options{
-		Prepare: func(context.Context) error {
-			_, err := Busybox()
-			return err
-		},
-		Setup: func(b *Box) (func() error, error) {
-			*box = b
-			return nil, nil
-		},
-	}
-}
-
 // Main is to be called by a package's TestMain, and does not return.
 func Main(m *testing.M, o Options) {
 	flag.Parse()

@@ -65,7 +65,7 @@ func currentDocker(t *testing.T) func(t *testing.T, args ...string) harness.Resu
 }
 
 // currentDockerRoutes have the profile by an annotation, as the README writes it.
-func currentDockerRoutes(t *testing.T) []route {
+func currentDockerRoutes(t *testing.T, profile string) []route {
 	t.Helper()
 	docker := currentDocker(t)
 	busybox, err := harness.Busybox()
@@ -75,7 +75,7 @@ func currentDockerRoutes(t *testing.T) []route {
 	if r := docker(t, "load", "--quiet", "--input", busybox.Archive); r.Exit != 0 {
 		t.Fatalf("%v", r)
 	}
-	common := []string{"run", "--rm", "--runtime=agentsafe", "-w", "/work", "-e", searchPath, "--annotation", "agentsafe.dev/profile=build"}
+	common := []string{"run", "--rm", "--runtime=agentsafe", "-w", "/work", "-e", searchPath, "--annotation", "agentsafe.dev/profile=" + profile}
 	for _, m := range hostPrograms() {
 		common = append(common, "-v", m)
 	}

@@ -23,7 +23,7 @@ func TestMain(m *testing.M) {
 	}
 	harness.Main(m, harness.Options{
 		Prepare: func(ctx context.Context) error {
-			for _, build := range []func(context.Context) (string, error){harness.CurrentContainerd, harness.CurrentDocker, harness.CurrentDockerCLI} {
+			for _, build := range []func(context.Context) (string, error){harness.CurrentContainerd, harness.CurrentDocker, harness.CurrentDockerCLI, harness.H3Client} {
 				if _, err := build(ctx); err != nil {
 					return err
 				}
@@ -79,6 +79,12 @@ func run(t testing.TB, network, script string) task {
 	if err := outside.folder(folder); err != nil {
 		t.Fatal(err)
 	}
+	return runIn(t, folder, network, script)
+}
+
+// runIn runs it in a folder.
+func runIn(t testing.TB, folder, network, script string) task {
+	t.Helper()
 	args := []string{ctl(t), "run", "--json", "--quiet", "--profile", profileFile(t, network), "--workspace", folder, "--", "sh", "-c", script}
 	r := task{Result: box.Run(t, harness.Cmd{Args: args})}
 	if err := json.Unmarshal([]byte(r.Stdout), &r.out); err != nil {

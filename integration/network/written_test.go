@@ -49,10 +49,10 @@ func TestProfileBuild(t *testing.T) {
 	configure(t, "[network]", `dialFrom = "host"`)
 	for _, engine := range []struct {
 		name   string
-		routes func(t *testing.T) []route
+		routes func(t *testing.T, profile string) []route
 	}{{"docker", dockerRoutes}, {"current docker", currentDockerRoutes}, {"podman", podmanRoutes}, {"ctr", ctrRoutes}, {"agentsafectl", ctlRoutes}} {
 		t.Run(engine.name, func(t *testing.T) {
-			for _, r := range engine.routes(t) {
+			for _, r := range engine.routes(t, "build") {
 				t.Run(r.name, func(t *testing.T) { installAndRefuse(t, registry, r) })
 			}
 		})
@@ -138,7 +138,7 @@ const searchPath = "PATH=/usr/sbin:/usr/bin:/sbin:/bin"
 
 // dockerRoutes: Docker 20.10 can't pass annotations, so the profile comes by the runtime's name, or by a variable, which
 // can only tighten.
-func dockerRoutes(t *testing.T) []route {
+func dockerRoutes(t *testing.T, profile string) []route {
 	t.Helper()
 	e := startDocker(t)
 	common := []string{"run", "--rm", "-w", "/work", "-e", searchPath}
@@ -152,13 +152,13 @@ func dockerRoutes(t *testing.T) []route {
 		}}
 	}
 	return []route{
-		way("--network none, by variable", "--runtime", "agentsafe", "--network", "none", "-e", "AGENTSAFE_PROFILE=build"),
-		way("--network none, by runtime", "--runtime", "agentsafe-build", "--network", "none"),
-		way("bridge", "--runtime", "agentsafe-build"),
+		way("--network none, by variable", "--runtime", "agentsafe", "--network", "none", "-e", "AGENTSAFE_PROFILE="+profile),
+		way("--network none, by runtime", "--runtime", "agentsafe-"+profile, "--network", "none"),
+		way("bridge", "--runtime", "agentsafe-"+profile),
 	}
 }
 
-func podmanRoutes(t *testing.T) []route {
+func podmanRoutes(t *testing.T, profile string) []route {
 	t.Helper()
 	e := &harness.Podman{Box: box}
 	_, peer := harness.Peers(t)
@@ -172,7 +172,7 @@ func podmanRoutes(t *testing.T) []route {
 	const none = "--network none, by annotation"
 	common := []string{
 		"run", "--rm", "--cgroup-parent", box.CgroupParent(), "--ulimit", "nofile=1024:1024", "--ulimit", "nproc=1024:1024", "-w", "/work", "-e", searchPath,
-		"--annotation", "agentsafe.dev/profile=build",
+		"--annotation", "agentsafe.dev/profile=" + profile,
 	}
 	for _, m := range hostPrograms() {
 		common = append(common, "-v", m)
@@ -187,7 +187,7 @@ func podmanRoutes(t *testing.T) []route {
 }
 
 // ctrRoutes are containerd's own client, without a network and with CNI's.
-func ctrRoutes(t *testing.T) []route {
+func ctrRoutes(t *testing.T, profile string) []route {
 	t.Helper()
 	_, peer := harness.Peers(t)
 	e, err := box.StartContainerd()
@@ -216,7 +216,7 @@ func ctrRoutes(t *testing.T) []route {
 	t.Cleanup(func() {
 		box.MustRun(t, "sh", "-c", "ip link del br-cni 2>/dev/null; rm -rf /var/lib/cni /etc/cni/net.d/10-test.conflist")
 	})
-	common := []string{"--rm", "--cwd", "/work", "--env", searchPath, "--annotation", "agentsafe.dev/profile=build"}
+	common := []string{"--rm", "--cwd", "/work", "--env", searchPath, "--annotation", "agentsafe.dev/profile=" + profile}
 	mount := func(text string) []string {
 		source, rest, _ := strings.Cut(text, ":")
 		target, _, _ := strings.Cut(rest, ":")
@@ -236,11 +236,11 @@ func ctrRoutes(t *testing.T) []route {
 }
 
 // ctlRoutes have no engine: the host's own programs.
-func ctlRoutes(t *testing.T) []route {
+func ctlRoutes(t *testing.T, profile string) []route {
 	t.Helper()
 	return []route{{"run", false, func(t *testing.T, folder, script string) harness.Result {
 		t.Helper()
-		return box.Run(t, harness.Cmd{Args: []string{ctl(t), "--data-dir", filepath.Join(box.Dir, "data"), "run", "--quiet", "--profile", "build", "--workspace", folder, "--", "sh", "-c", script}})
+		return box.Run(t, harness.Cmd{Args: []string{ctl(t), "--data-dir", filepath.Join(box.Dir, "data"), "run", "--quiet", "--profile", profile, "--workspace", folder, "--", "sh", "-c", script}})
 	}}}
 }
 

@@ -1,6 +1,7 @@
 package profiles
 
 import (
+	"context"
 	"testing"
 
 	"github.com/agentsafe/agentsafe/integration/harness"
@@ -9,4 +10,15 @@ import (
 // box is where all tests of this package run.
 var box *harness.Box
 
-func TestMain(m *testing.M) { harness.Main(m, harness.JustBox(&box)) }
+func TestMain(m *testing.M) {
+	harness.Main(m, harness.Options{
+		Prepare: func(context.Context) error {
+			_, err := harness.Busybox()
+			return err
+		},
+		Setup: func(b *harness.Box) (func() error, error) {
+			box = b
+			return nil, nil
+		},
+	})
+}
