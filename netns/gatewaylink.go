@@ -24,7 +24,7 @@ func nameHost() (v4, v6 netip.Addr) {
 
 // Addresses returns the addresses of ns, and whether one of them is on a link other than loopback.
 func Addresses(ns *os.File) (own []netip.Addr, linked bool, err error) {
-	route, err := openRoute(ns)
+	route, err := dialIn(ns, unix.NETLINK_ROUTE)
 	if err != nil {
 		return nil, false, fmt.Errorf("read addresses: %w", err)
 	}
@@ -62,20 +62,12 @@ func HostAddresses() ([]netip.Addr, error) {
 	return out, nil
 }
 
-func openRoute(ns *os.File) (route *conn, err error) {
-	err = within(ns, func() (err error) {
-		route, err = dial(unix.NETLINK_ROUTE)
-		return err
-	})
-	return route, err
-}
-
 // RouteNames makes the addresses that stand for names local to ns, so that connecting to one of them reaches this
 // namespace's own loopback, whatever an engine attached. With all, every other address is local as well: then nothing
 // can leave, and whoever skips the question for a name meets the gateway, which says so. It returns the addresses that
 // it gave to loopback. ipv6 is false where the namespace has none.
 func RouteNames(ns *os.File, all, ipv6 bool) ([]netip.Addr, error) {
-	route, err := openRoute(ns)
+	route, err := dialIn(ns, unix.NETLINK_ROUTE)
 	if err != nil {
 		return nil, fmt.Errorf("route names: %w", err)
 	}

@@ -128,11 +128,7 @@ func inCgroup(id uint64) []expr {
 // there. There is no moment without rules. The namespace's routes come from RouteNames.
 func InstallGateway(ns *os.File, g GatewayRules) error {
 	packet, steps := planGateway(g).encode()
-	var nft *conn
-	err := within(ns, func() (err error) {
-		nft, err = dial(unix.NETLINK_NETFILTER)
-		return err
-	})
+	nft, err := dialIn(ns, unix.NETLINK_NETFILTER)
 	defer nft.Close()
 	if err == nil {
 		err = nft.transact(packet, func() []string { return steps })
@@ -149,11 +145,7 @@ func InstallGateway(ns *os.File, g GatewayRules) error {
 // HasGateway reports whether rules of a gateway with this tag are in ns already. The error is ErrOtherGateway if there
 // are some of another.
 func HasGateway(ns *os.File, tag string) (bool, error) {
-	var nft *conn
-	err := within(ns, func() (err error) {
-		nft, err = dial(unix.NETLINK_NETFILTER)
-		return err
-	})
+	nft, err := dialIn(ns, unix.NETLINK_NETFILTER)
 	defer nft.Close()
 	if err != nil {
 		return false, fmt.Errorf("look for a gateway: %w", err)

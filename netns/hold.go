@@ -68,11 +68,7 @@ func (r *Rules) Settle(ns *os.File, nameservers []netip.Addr) error {
 
 // hasAddress reports whether ns has an address on a link other than loopback.
 func hasAddress(ns *os.File) (bool, error) {
-	var route *conn
-	err := within(ns, func() (err error) {
-		route, err = dial(unix.NETLINK_ROUTE)
-		return err
-	})
+	route, err := dialIn(ns, unix.NETLINK_ROUTE)
 	defer route.Close()
 	if err != nil {
 		return false, err
@@ -88,11 +84,7 @@ func hasAddress(ns *os.File) (bool, error) {
 
 // lift removes the hold; it is no error if there is none.
 func lift(ns *os.File) error {
-	var nft *conn
-	err := within(ns, func() (err error) {
-		nft, err = dial(unix.NETLINK_NETFILTER)
-		return err
-	})
+	nft, err := dialIn(ns, unix.NETLINK_NETFILTER)
 	defer nft.Close()
 	if err != nil {
 		return err

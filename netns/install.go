@@ -27,11 +27,7 @@ func (r *Rules) Install(ns *os.File) error {
 	if len(r.packet) == 0 {
 		return nil
 	}
-	var nft *conn
-	err := within(ns, func() (err error) {
-		nft, err = dial(unix.NETLINK_NETFILTER)
-		return err
-	})
+	nft, err := dialIn(ns, unix.NETLINK_NETFILTER)
 	defer nft.Close()
 	if err == nil {
 		err = nft.transact(r.packet, func() []string {

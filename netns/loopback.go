@@ -13,11 +13,7 @@ import (
 // down, and the runtime-spec leaves it to the runtime. The kernel then adds
 // 127.0.0.1/8 and ::1/128.
 func LoopbackUp(ns *os.File) error {
-	var route *conn
-	err := within(ns, func() (err error) {
-		route, err = dial(unix.NETLINK_ROUTE)
-		return err
-	})
+	route, err := dialIn(ns, unix.NETLINK_ROUTE)
 	defer route.Close()
 	if err == nil {
 		err = route.loopbackUp()

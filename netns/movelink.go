@@ -75,7 +75,7 @@ func moveLink(ns *os.File, name, newName string) error {
 		return err
 	}
 	defer host.Close()
-	there, err := openRoute(ns)
+	there, err := dialIn(ns, unix.NETLINK_ROUTE)
 	if err != nil {
 		return err
 	}

@@ -88,6 +88,15 @@ type conn struct {
 // datagrams no larger than the reader's buffer, unless one object needs it.
 const answerMaxBytes = 16 << 10
 
+// dialIn opens a netlink socket that belongs to ns, which is as for Install. The caller closes it, also after an error.
+func dialIn(ns *os.File, protocol int) (c *conn, err error) {
+	err = within(ns, func() (err error) {
+		c, err = dial(protocol)
+		return err
+	})
+	return c, err
+}
+
 func dial(protocol int) (*conn, error) {
 	fd, err := unix.Socket(unix.AF_NETLINK, unix.SOCK_RAW|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK, protocol)
 	if err != nil {
