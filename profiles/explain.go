@@ -218,6 +218,11 @@ func ExplainHost(p *Profile, host string) Answer {
 	if p.Unrestricted {
 		return everything()
 	}
+	if _, port, ok := cutPort(host); ok && p.Network.Mode != NetworkNone && p.Network.Mode != "" {
+		if a := ExplainPort(p, PortConnect, port); a.Verdict == VerdictRefused {
+			return a
+		}
+	}
 	switch p.Network.Mode {
 	case NetworkHost:
 		return Answer{Verdict: VerdictAllowed, Rule: "network.mode host", Why: "if the spec asks for the host's network; else as with engine"}

@@ -121,6 +121,11 @@ func (p *Profile) networkText(line func(name, format string, args ...any)) {
 	case NetworkNone, "":
 		line("network", "none but loopback")
 	}
+	for _, set := range n.portSets() {
+		if *set.ports != nil {
+			line("TCP ports", "%ss %s", set.use, portWords(set.use, *set.ports))
+		}
+	}
 }
 
 func (p *Profile) limitsText(line func(name, format string, args ...any)) {

@@ -106,6 +106,12 @@ func (n Network) fields(j *jsonWriter) {
 	if len(n.Credentials) > 0 {
 		j.list("credentials", len(n.Credentials), func(i int) { n.Credentials[i].fields(j) })
 	}
+	if n.ConnectPorts != nil { // the empty list says something
+		j.texts("connectPorts", portTexts(n.ConnectPorts))
+	}
+	if n.ListenPorts != nil {
+		j.texts("listenPorts", portTexts(n.ListenPorts))
+	}
 }
 
 func (c Credential) fields(j *jsonWriter) {

@@ -16,6 +16,9 @@ func fill(t *testing.T, v reflect.Value, n *int64) {
 	case *netip.Prefix:
 		*x = netip.PrefixFrom(netip.AddrFrom4([4]byte{10, byte(*n), 0, 0}), 16)
 		return
+	case *PortRange:
+		*x = PortRange{uint16(*n), uint16(*n) + 1}
+		return
 	}
 	switch v.Kind() {
 	case reflect.String:
@@ -64,6 +67,7 @@ func TestProfile_MarshalJSON(t *testing.T) {
 	}
 	check(full)
 	check(Profile{})
+	check(Profile{Network: Network{ConnectPorts: []PortRange{}, ListenPorts: []PortRange{}}})
 	for i := range reflect.TypeFor[Profile]().NumField() {
 		var p Profile
 		from, to := reflect.ValueOf(&full).Elem().Field(i), reflect.ValueOf(&p).Elem().Field(i)
@@ -103,8 +107,8 @@ func TestPlan_HashCoversIntent(t *testing.T) {
 		for i := range part.full.NumField() {
 			field := part.full.Type().Field(i).Name
 			switch part.name + "." + field {
-			case "limits.MemoryBytes", "limits.PIDs", "limits.CPUs", "gateway.AllowPrivate":
-				continue // in the hash as the spec's resources; of another mode
+			case "limits.MemoryBytes", "limits.PIDs", "limits.CPUs", "gateway.AllowPrivate", "gateway.ConnectPorts", "gateway.ListenPorts":
+				continue // in the hash as the spec's resources and Landlock's rules; of another mode
 			case "gateway.Mode", "workspace.Mode":
 				continue // decide whether the part is there at all
 			}

@@ -69,11 +69,17 @@ const (
 	fsWriting = fsWriteFile | fsRemoveDir | fsRemoveFile | fsMakeDir | fsMakeReg | fsMakeSock | fsMakeFifo | fsMakeSym |
 		fsRefer | fsTruncate
 
+	netBindTCP    = 1 << 0
+	netConnectTCP = 1 << 1
+
 	scopeAbstractUnix = 1 << 0
 	scopeSignal       = 1 << 1
 
 	// logNewExecOn is LANDLOCK_RESTRICT_SELF_LOG_NEW_EXEC_ON: refusals of what is executed later are audited, too.
-	logNewExecOn = 1 << 1
+	// logSubdomainsOff is LANDLOCK_RESTRICT_SELF_LOG_SUBDOMAINS_OFF: those of sandboxes that the task makes for itself are
+	// not: they are no word of the profile's, and a task could fill the host's log with them.
+	logNewExecOn     = 1 << 1
+	logSubdomainsOff = 1 << 2
 )
 
 // ABIs that something needs, with the release of Linux that has them.
@@ -81,6 +87,7 @@ const (
 	abiFiles    = 1 // 5.13
 	abiRefer    = 2 // 5.19
 	abiTruncate = 3 // 6.2
+	abiPorts    = 4 // 6.7
 	abiIoctl    = 5 // 6.10
 	abiScope    = 6 // 6.12
 	abiAudit    = 7 // 6.15
@@ -95,6 +102,8 @@ func linuxWith(abi int) string {
 		return "Linux 5.19"
 	case abiTruncate:
 		return "Linux 6.2"
+	case abiPorts:
+		return "Linux 6.7"
 	case abiScope:
 		return "Linux 6.12"
 	case abiAudit:
@@ -123,7 +132,8 @@ func handledFS(abi int) uint64 {
 //
 //   - a profile that restricts writing needs ABI 3: before, truncate(2) empties a file that is not writable;
 //   - any other needs Landlock at all. Under ABI 1 every rename between directories is refused, so for a profile that
-//     grants the whole tree, where Landlock only backs what capabilities enforce, there is no ruleset.
+//     grants the whole tree, where Landlock only backs what capabilities enforce, there is no ruleset;
+//   - lists of ports need ABI 4.
 func PlanLandlock(s *specs.Spec, p *Profile, host HostFacts) (*LandlockPlan, []Note, error) {
 	if p.Unrestricted || p.Landlock == LandlockOff {
 		return nil, nil, nil
@@ -141,6 +151,9 @@ func PlanLandlock(s *specs.Spec, p *Profile, host HostFacts) (*LandlockPlan, []N
 	}
 	if err == nil {
 		err = l.scopes(s, host)
+	}
+	if err == nil {
+		err = l.ports()
 	}
 	if err != nil {
 		return nil, nil, err
@@ -161,7 +174,7 @@ func (l *landlockBuilder) report() {
 		l.note("refused files are not listed: this kernel has Landlock ABI %d, it needs %s", l.plan.ABI, linuxWith(abiAudit))
 		return
 	}
-	l.plan.Restrict = logNewExecOn
+	l.plan.Restrict = logNewExecOn | logSubdomainsOff
 }
 
 type landlockBuilder struct {

@@ -13,7 +13,7 @@ func (l *LandlockPlan) String() string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "landlock ABI %d\n  handled %s\n", l.ABI, rightNames(l.HandledFS))
 	if l.HandledNet != 0 {
-		fmt.Fprintf(&b, "  handled net %#x\n", l.HandledNet)
+		fmt.Fprintf(&b, "  handled net %s\n", netNames(l.HandledNet))
 	}
 	if l.Scoped != 0 {
 		fmt.Fprintf(&b, "  scoped %#x (1 abstract sockets, 2 signals)\n", l.Scoped)
@@ -26,7 +26,7 @@ func (l *LandlockPlan) String() string {
 		fmt.Fprintf(&b, "  %s%s: %s\n", r.Path, optional, rightNames(r.Access))
 	}
 	for _, r := range l.NetRules {
-		fmt.Fprintf(&b, "  port %d: %#x\n", r.Port, r.Access)
+		fmt.Fprintf(&b, "  port %d: %s\n", r.Port, netNames(r.Access))
 	}
 	return b.String()
 }
@@ -41,6 +41,20 @@ func rightNames(rights uint64) string {
 	for i, n := range names {
 		if rights&(1<<i) != 0 {
 			out = append(out, n)
+		}
+	}
+	return strings.Join(out, " ")
+}
+
+// netNames spells LANDLOCK_ACCESS_NET_ bits.
+func netNames(rights uint64) string {
+	var out []string
+	for _, n := range []struct {
+		bit  uint64
+		name string
+	}{{netBindTCP, "bind_tcp"}, {netConnectTCP, "connect_tcp"}} {
+		if rights&n.bit != 0 {
+			out = append(out, n.name)
 		}
 	}
 	return strings.Join(out, " ")

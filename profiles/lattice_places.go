@@ -139,6 +139,8 @@ func networkDimensions() []dimension {
 			},
 		},
 		dialDimension(mode),
+		portsDimension("network.connectPorts", func(p *Profile) *[]PortRange { return &p.Network.ConnectPorts }),
+		portsDimension("network.listenPorts", func(p *Profile) *[]PortRange { return &p.Network.ListenPorts }),
 		{
 			name: "network.credentials",
 			within: func(a, b *Profile) bool {

@@ -82,6 +82,10 @@ func randomProfile(r *rand.Rand) *Profile {
 			Credential{Name: "b", File: "/k", Destination: "d:443", Present: "bearer", PlaceholderEnv: "B", Inspect: true})
 	case NetworkNone, NetworkHost:
 	}
+	ports := func() []PortRange {
+		return one(r, nil, nil, []PortRange{}, []PortRange{{443, 443}}, []PortRange{{80, 90}, {443, 443}}, []PortRange{{85, 95}}, []PortRange{{91, 100}, {80, 90}}, []PortRange{{0, 65535}})
+	}
+	n.ConnectPorts, n.ListenPorts = ports(), ports()
 	return p
 }
 

@@ -66,6 +66,10 @@ type Network struct {
 	// DialFrom says whose network the gateway dials through: "container" or "host"; "" is container.
 	DialFrom    string       `json:"dialFrom,omitempty"`
 	Credentials []Credential `json:"credentials,omitempty"`
+	// ConnectPorts and ListenPorts are the TCP ports that may be connected to, as the program names them, and bound. nil
+	// restricts nothing, the empty list grants nothing. They hold in every mode, beside its own rules.
+	ConnectPorts []PortRange `json:"connectPorts,omitzero"`
+	ListenPorts  []PortRange `json:"listenPorts,omitzero"`
 }
 
 // Credential is a secret that the gateway puts into requests to one destination, so that the task never has it.

@@ -56,6 +56,7 @@ func agentFilter(p *Profile, goarch string) *SeccompFilter {
 	b.personality()
 	b.sockets()
 	b.terminal()
+	b.ports()
 	return b.out
 }
 

@@ -35,9 +35,17 @@ func requestKeys() []requestKey { //nolint:funlen // a table
 	return []requestKey{
 		{"network", func(p *Profile, v string) error {
 			if p.Network.Mode = NetworkMode(v); p.Network.Mode == NetworkNone {
-				p.Network = Network{Mode: NetworkNone}
+				p.Network = Network{Mode: NetworkNone, ConnectPorts: p.Network.ConnectPorts, ListenPorts: p.Network.ListenPorts}
 			}
 			return oneOf("network", p.Network.Mode, NetworkNone, NetworkGateway, NetworkEngine, NetworkHost)
+		}},
+		{"connect-ports", func(p *Profile, v string) (err error) {
+			p.Network.ConnectPorts, err = parsePortList(v)
+			return err
+		}},
+		{"listen-ports", func(p *Profile, v string) (err error) {
+			p.Network.ListenPorts, err = parsePortList(v)
+			return err
 		}},
 		{"workspace", func(p *Profile, v string) error {
 			p.Filesystem.Workspace.Mode = WorkspaceMode(v)
@@ -192,6 +200,26 @@ func split(v string) []string {
 		}
 	}
 	return out
+}
+
+// parsePortList reads ports and ranges with commas between, or none. It is never nil.
+func parsePortList(v string) ([]PortRange, error) {
+	out := []PortRange{}
+	if v == "none" {
+		return out, nil
+	}
+	words := split(v)
+	if len(words) == 0 {
+		return nil, fmt.Errorf("%q is no list of ports: want some, or none", v)
+	}
+	for _, w := range words {
+		r, err := ParsePorts(w)
+		if err != nil {
+			return nil, err
+		}
+		out = append(out, r)
+	}
+	return out, nil
 }
 
 func parsePositive(s string) (int64, error) {

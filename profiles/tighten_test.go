@@ -19,6 +19,10 @@ func TestTighten(t *testing.T) {
 		check      func(p *Profile) bool
 	}{
 		{"network", "none", func(p *Profile) bool { return p.Network.Mode == NetworkNone }},
+		{"connect-ports", "443, 8000-8100", func(p *Profile) bool {
+			return slices.Equal(p.Network.ConnectPorts, []PortRange{{443, 443}, {8000, 8100}}) && p.Network.ListenPorts == nil
+		}},
+		{"listen-ports", "none", func(p *Profile) bool { return p.Network.ListenPorts != nil && len(p.Network.ListenPorts) == 0 }},
 		{"memory", "1GiB", func(p *Profile) bool { return p.Limits.MemoryBytes == 1<<30 }},
 		{"pids", "10", func(p *Profile) bool { return p.Limits.PIDs == 10 }},
 		{"cpus", "0.5", func(p *Profile) bool { return p.Limits.CPUs == 0.5 }},
@@ -48,6 +52,8 @@ func TestTighten_Refused(t *testing.T) {
 	for _, c := range []struct{ key, value, want string }{
 		{"netwrok", "none", "annotation agentsafe.dev/netwrok: not a key"}, //nolint:misspell // a typing error, which is the test
 		{"network", "off", `annotation agentsafe.dev/network: network: "off" is not one of`},
+		{"connect-ports", "", `annotation agentsafe.dev/connect-ports: "" is no list`},
+		{"listen-ports", "http", `annotation agentsafe.dev/listen-ports: "http" is neither`},
 		{"memory", "1GB", `annotation agentsafe.dev/memory: "1GB" is not a size`},
 		{"pids", "-1", `annotation agentsafe.dev/pids: "-1" is not`},
 		{"cpus", "nan", `annotation agentsafe.dev/cpus: "nan" is not`},
@@ -78,7 +84,7 @@ func TestTighten_Looser(t *testing.T) {
 
 // For all profiles and requests: the result grants no more than the profile.
 func TestTighten_OnlyTightens(t *testing.T) {
-	values := []string{"none", "engine", "host", "gateway", "1GiB", "5", "0.5", "1m", "all", "ptrace", "/a", "*_TOKEN", "auto", "on", "overlay", "readonly", "direct", ""}
+	values := []string{"none", "443,80-90", "engine", "host", "gateway", "1GiB", "5", "0.5", "1m", "all", "ptrace", "/a", "*_TOKEN", "auto", "on", "overlay", "readonly", "direct", ""}
 	law := func(p *Profile, seed int64) bool {
 		r := rand.New(rand.NewSource(seed))
 		var ask []Request

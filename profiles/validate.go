@@ -153,7 +153,7 @@ func (p *Profile) validateNetwork() error {
 	if err := oneOf("network.dialFrom", n.DialFrom, "container", "host"); err != nil {
 		return err
 	}
-	return p.validateGateway()
+	return first(p.validatePorts(), p.validateGateway())
 }
 
 // validateGateway checks what only the gateway's mode has.

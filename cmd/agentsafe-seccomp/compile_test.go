@@ -295,6 +295,7 @@ func TestCompile_MeansWhatItSays(t *testing.T) {
 		{"debug", "containerd", packs(profiles.PackDebug)},
 		{"browser", "containerd", packs(profiles.PackBrowser)},
 		{"containers", "containerd", packs(profiles.PackContainers, profiles.PackSudo)},
+		{"ports", "docker", func(p *profiles.Profile) { p.Network.ConnectPorts = []profiles.PortRange{} }},
 		{"lists", "containerd", func(p *profiles.Profile) {
 			p.Syscalls.Allow, p.Syscalls.Deny = []string{"socket", "bpf"}, []string{"clone", "personality", "read"}
 		}},

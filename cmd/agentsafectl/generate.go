@@ -12,6 +12,7 @@ import (
 	"github.com/agentsafe/agentsafe/cmd/agentsafectl/record"
 	"github.com/agentsafe/agentsafe/cmd/agentsafectl/task"
 	"github.com/agentsafe/agentsafe/profiles"
+	"github.com/agentsafe/agentsafe/profiles/profilefile"
 	"github.com/agentsafe/agentsafe/runtime/container"
 )
 
@@ -61,6 +62,9 @@ func newRecordChildCommand() *cobra.Command {
 // generate is the whole command.
 func (f *generateFlags) generate(c *cobra.Command, args []string) error {
 	contained := f.run.image != "" || f.run.rootfs != ""
+	if err := f.prepare(); err != nil { // before the run, which may be long
+		return err
+	}
 	switch {
 	case f.recording != "" && len(args) > 0:
 		return errors.New("--recording: nothing is run, so there can be no command")
@@ -81,6 +85,26 @@ func (f *generateFlags) generate(c *cobra.Command, args []string) error {
 		return f.finish(c, seen, status)
 	}
 	return f.contained(c, args)
+}
+
+// prepare checks what can be checked before something is run: that the profile can be called so, and be written.
+func (f *generateFlags) prepare() error {
+	if err := profilefile.CheckName(f.name); err != nil {
+		return fmt.Errorf("--name %w", err)
+	}
+	if f.output == "" {
+		return nil
+	}
+	_, err := os.Lstat(f.output)
+	fresh := errors.Is(err, os.ErrNotExist)
+	out, err := os.OpenFile(f.output, os.O_WRONLY|os.O_CREATE, 0o644) //nolint:gosec // a profile is no secret
+	if err != nil {
+		return fmt.Errorf("--output: %w", err)
+	}
+	if fresh {
+		err = os.Remove(f.output) // a run that fails leaves none
+	}
+	return errors.Join(err, out.Close())
 }
 
 // generateRecorded makes the profile of a recording.

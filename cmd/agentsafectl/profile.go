@@ -28,11 +28,14 @@ func newProfileCommand(p *paths) *cobra.Command {
 			Args: cobra.MinimumNArgs(1),
 			RunE: func(c *cobra.Command, args []string) error { return installProfiles(c, args) },
 		},
-		&cobra.Command{
-			Use: "list", Short: "List the profiles that can be named", Args: cobra.NoArgs,
-			RunE: func(c *cobra.Command, _ []string) error { return listProfiles(c) },
-		},
 	)
+	var asJSON bool
+	list := &cobra.Command{
+		Use: "list", Short: "List the profiles that can be named", Args: cobra.NoArgs,
+		RunE: func(c *cobra.Command, _ []string) error { return listProfiles(c, asJSON) },
+	}
+	list.Flags().BoolVar(&asJSON, "json", false, "print JSON")
+	c.AddCommand(list)
 	addProfileViews(c)
 	c.AddCommand(newGenerateCommand(p), newProfileTestCommand(p), newRecordingsCommand())
 	return c
@@ -110,26 +113,47 @@ func installProfile(p *profiles.Profile) error {
 	return replaceFile(container.ProfileDir, p.Name+".json", append(data, '\n'))
 }
 
-func listProfiles(c *cobra.Command) error {
+// listed is one profile in a list.
+type listed struct {
+	Name        string `json:"name"`
+	Extends     string `json:"extends,omitempty"`
+	Description string `json:"description,omitempty"`
+	BuiltIn     bool   `json:"builtIn"`
+	// Unusable says why this version can't enforce it, or why it can't be read.
+	Unusable string `json:"unusable,omitempty"`
+}
+
+func listProfiles(c *cobra.Command, asJSON bool) error {
 	installed, err := installedProfiles()
 	if err != nil {
 		return err
 	}
-	names := append(profiles.BuiltinNames(), installed...)
+	var list []listed
+	for _, name := range append(profiles.BuiltinNames(), installed...) {
+		l := listed{Name: name, BuiltIn: profiles.IsBuiltin(name)}
+		p, err := viewProfile(name)
+		if err == nil {
+			l.Extends, l.Description = p.Extends, p.Description
+			err = p.Validate()
+		}
+		if err != nil {
+			l.Unusable = err.Error()
+		}
+		list = append(list, l)
+	}
+	if asJSON {
+		enc := json.NewEncoder(c.OutOrStdout())
+		enc.SetIndent("", "  ")
+		return enc.Encode(list)
+	}
 	const padding = 2
 	w := tabwriter.NewWriter(c.OutOrStdout(), 0, 0, padding, ' ', 0)
 	fmt.Fprintln(w, "NAME\tEXTENDS\tDESCRIPTION")
-	for _, name := range names {
-		p, err := viewProfile(name)
-		if err != nil {
-			fmt.Fprintf(w, "%s\t\tunusable: %v\n", name, err)
-			continue
+	for _, l := range list {
+		if l.Unusable != "" {
+			l.Description = strings.TrimSpace(l.Description + " (unusable: " + l.Unusable + ")")
 		}
-		description := p.Description
-		if err := p.Validate(); err != nil {
-			description += " (not in this version: " + strings.SplitN(err.Error(), ":", 2)[0] + ")"
-		}
-		fmt.Fprintf(w, "%s\t%s\t%s\n", name, p.Extends, description)
+		fmt.Fprintf(w, "%s\t%s\t%s\n", l.Name, l.Extends, l.Description)
 	}
 	return w.Flush()
 }

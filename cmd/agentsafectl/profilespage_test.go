@@ -110,7 +110,7 @@ func TestProfilesPage_Commands(t *testing.T) {
 	if err != nil {
 		t.Fatalf("%v\n%s", err, out)
 	}
-	for _, want := range []string{"CI=1\nthe shop\n", "refused\n", "path /workspace/deploy/key: hidden by", "variable NPM_TOKEN: removed", "profile \"unit\" is valid", "applied\n"} {
+	for _, want := range []string{"CI=1\nthe shop\n", "refused\n", "path /workspace/deploy/key: hidden by", "variable NPM_TOKEN: removed", "profile \"unit\" is valid", "applied\n", "connect 443: refused by network.connectPorts, ./server.yaml:6", "serves\nrefused\n"} {
 		if !strings.Contains(string(out), want) {
 			t.Errorf("the page's commands don't print %q:\n%s", want, out)
 		}

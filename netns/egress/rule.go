@@ -51,6 +51,11 @@ func (r Rule) Inspects() bool {
 	return (r.methods != nil || r.path != "") && slices.Contains(r.protocols, TLS)
 }
 
+// OnPorts reports whether the rule is for one of these ports, both ends included.
+func (r Rule) OnPorts(first, last uint16) bool {
+	return slices.ContainsFunc(r.ports, func(p portRange) bool { return p.first <= last && first <= p.last })
+}
+
 // ParseRule parses a rule, see the package's documentation. The error says what of the text is wrong.
 func ParseRule(text string) (Rule, error) {
 	r, err := parseRule(text)

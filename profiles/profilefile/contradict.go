@@ -130,8 +130,18 @@ func contradictWorkspace(p *profiles.Profile, root *yaml.Node) error {
 }
 
 func contradictNetwork(p *profiles.Profile, root *yaml.Node) error {
-	deny := said(root, "network", "deny")
-	if deny == nil || said(root, "network", "allow") == nil {
+	allow, deny := said(root, "network", "allow"), said(root, "network", "deny")
+	if allow == nil {
+		return nil
+	}
+	if said(root, "network", "connectPorts") != nil {
+		for i, r := range p.Network.Allow {
+			if rule, err := egress.ParseRule(r); err == nil && !connects(&p.Network, rule) {
+				return item(allow, i, "network.allow: %s is on no port of network.connectPorts: say one of the two", r)
+			}
+		}
+	}
+	if deny == nil {
 		return nil
 	}
 	for i, r := range p.Network.Deny {
@@ -140,6 +150,11 @@ func contradictNetwork(p *profiles.Profile, root *yaml.Node) error {
 		}
 	}
 	return nil
+}
+
+// connects reports whether a port of a rule can be connected to.
+func connects(n *profiles.Network, rule egress.Rule) bool {
+	return slices.ContainsFunc(n.ConnectPorts, func(r profiles.PortRange) bool { return rule.OnPorts(r.First, r.Last) })
 }
 
 // checkRules finds the line of a rule on the network that can't be read, and of a name that is spelt in an odd way.

@@ -31,6 +31,8 @@ func descriptions() map[string]string {
 		"network.ruleSets":                   "With the mode gateway: named rules of ecosystems, such as pypi, npm, go, crates.",
 		"network.addresses":                  "With the mode gateway: addresses that are not public and that allowed names may resolve to.",
 		"network.dialFrom":                   "With the mode gateway: whose network it connects through, container or host.",
+		"network.connectPorts":               "TCP ports that can be connected to, as the program names them, loopback's too: 443, 8000-8100. Holds in every mode, beside its rules. Without the list all can, with the empty list none.",
+		"network.listenPorts":                "TCP ports that can be bound; 0 is one that the kernel picks. Without the list all can, with the empty list none.",
 		"network.credentials":                "With the mode gateway: secrets that it adds to requests, so that the task never has them.",
 		"network.credentials.name":           "Name of the credential, for logs.",
 		"network.credentials.file":           "File of the host that holds the secret.",
@@ -81,6 +83,6 @@ func descriptions() map[string]string {
 		"evidence.denials": "kernel: refused system calls and files are listed among the denials, as far as this kernel reports them (see below).",
 		"evidence.onFull":  "What happens when nothing can be recorded any more: stop (the task ends), gap (the log says so).",
 
-		"enforcement.landlock": "What happens on a kernel that can't enforce the file rules: required (creation fails), best-effort (a note, and what can be enforced is), off.",
+		"enforcement.landlock": "What happens on a kernel that can't enforce the rules on files and ports: required (creation fails), best-effort (a note, and what can be enforced is), off.",
 	}
 }

@@ -5,6 +5,9 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"strconv"
+	"strings"
+	"unicode"
 
 	"go.yaml.in/yaml/v3"
 
@@ -82,6 +85,29 @@ func Name(r io.Reader) string {
 	return ""
 }
 
+// Places reads a file and returns where things stand in it: the line of an entry of a list by the list's key, or that of
+// the key if there is no such entry, or 0 if the file does not have the key.
+func Places(r io.Reader) (func(key, entry string) int, error) {
+	root, err := oneDocument(r)
+	if err != nil {
+		return nil, err
+	}
+	return func(key, entry string) int {
+		n, line := root, 0
+		for k := range strings.SplitSeq(key, ".") {
+			if n, line = keyed(n, k); n == nil {
+				return 0
+			}
+		}
+		for _, item := range n.Content {
+			if n.Kind == yaml.SequenceNode && item.Value == entry {
+				return item.Line
+			}
+		}
+		return line
+	}, nil
+}
+
 // oneDocument reads the one document of a file.
 func oneDocument(r io.Reader) (*yaml.Node, error) {
 	data, err := io.ReadAll(io.LimitReader(r, maxBytes+1))
@@ -116,6 +142,8 @@ func checkNode(n *yaml.Node, depth int) error {
 		return &lineError{n.Line, errors.New("too deep")}
 	case n.Kind == yaml.AliasNode || n.Anchor != "":
 		return &lineError{n.Line, errors.New("anchors and aliases are not read")}
+	case n.Kind == yaml.ScalarNode && strings.ContainsFunc(n.Value, unseen):
+		return &lineError{n.Line, fmt.Errorf("%s: has a control character, which nobody who reads it sees", strconv.QuoteToASCII(n.Value))}
 	}
 	for _, c := range n.Content {
 		if err := checkNode(c, depth+1); err != nil {
@@ -123,6 +151,11 @@ func checkNode(n *yaml.Node, depth int) error {
 		}
 	}
 	return nil
+}
+
+// unseen are characters that speak to a terminal, or change the order in which the others are seen.
+func unseen(c rune) bool {
+	return unicode.IsControl(c) && c != '\n' && c != '\t' || unicode.Is(unicode.Bidi_Control, c)
 }
 
 // parent returns a copy of what the document extends, and checks what kind of document it is.
@@ -152,6 +185,16 @@ func parent(root *yaml.Node, find parentFinder) (*profiles.Profile, error) {
 	}
 	p.Extends, p.Name, p.Description = n.Value, "", ""
 	return p, nil
+}
+
+// keyed returns the value of a key with the line of the key itself; nil if n is no mapping or does not have it.
+func keyed(n *yaml.Node, key string) (value *yaml.Node, line int) {
+	for i := 0; n.Kind == yaml.MappingNode && i+1 < len(n.Content); i += 2 {
+		if n.Content[i].Value == key {
+			return n.Content[i+1], n.Content[i].Line
+		}
+	}
+	return nil, 0
 }
 
 func child(n *yaml.Node, key string) *yaml.Node {

@@ -45,6 +45,7 @@ func TestParse_Full(t *testing.T) {
 			Mode: profiles.NetworkEngine, AllowPrivate: []netip.Prefix{netip.MustParsePrefix("10.96.0.0/12"), netip.MustParsePrefix("fd00::/8")},
 			Allow: []string{"*.pypi.org:443", "ssh://github.com"}, Deny: []string{"upload.pypi.org"}, RuleSets: []string{"python"},
 			Addresses: []netip.Prefix{netip.MustParsePrefix("10.1.0.0/16")}, DialFrom: "host",
+			ConnectPorts: []profiles.PortRange{{First: 443, Last: 443}, {First: 8000, Last: 8100}}, ListenPorts: []profiles.PortRange{},
 			Credentials: []profiles.Credential{{
 				Name: "model", File: "/etc/key", Command: []string{"pass", "key"}, Destination: "api.example.com:443",
 				Present: "bearer", BaseURLEnv: "BASE_URL", PlaceholderEnv: "API_KEY", BasePath: "/v1", Client: "npm", Inspect: true,
@@ -141,6 +142,15 @@ func TestParse_Extends(t *testing.T) {
 	}
 }
 
+// What people write in block style means what it says; a variable keeps its line breaks.
+func TestParse_BlockStyle(t *testing.T) {
+	text := strings.Replace(head, "metadata: {name: x}", "metadata:\n  name: x\n  description: >\n    one line\n    in two\n", 1) + "environment:\n  set:\n    TEXT: |\n      a\n      b\n"
+	p, err := Parse(strings.NewReader(text), "x")
+	if err != nil || p.Description != "one line in two" || p.Environment.Set["TEXT"] != "a\nb\n" {
+		t.Errorf("%+v, %v", p, err)
+	}
+}
+
 func TestParse_Errors(t *testing.T) {
 	for _, c := range []struct{ name, text, want string }{
 		{"empty", "", "f.yaml: is empty"},
@@ -179,6 +189,16 @@ func TestParse_Errors(t *testing.T) {
 		{"no range", head + "network: {allowPrivate: [ten]}\n", "f.yaml:5: network.allowPrivate[0]"},
 		{"everything", head + "network: {allowPrivate: [0.0.0.0/0]}\n", "f.yaml:5: network.allowPrivate: network allowPrivate"},
 		{"ranges without a network", head + "network:\n  mode: none\n  allowPrivate: [10.0.0.0/8]\n", "f.yaml:7: network.allowPrivate: means nothing"},
+		{"port", head + "network: {connectPorts: [443, https]}\n", "f.yaml:5: network.connectPorts[1]: \"https\" is neither a port nor a range"},
+		{"port too high", head + "network: {listenPorts: [65536]}\n", "f.yaml:5: network.listenPorts[0]: \"65536\" is neither"},
+		{"negative port", head + "network: {listenPorts: [-1]}\n", "f.yaml:5: network.listenPorts[0]: \"-1\" is neither"},
+		{"ports backwards", head + "network:\n  connectPorts:\n  - 443\n  - 90-80\n", "f.yaml:8: network.connectPorts[1]: \"90-80\": the range ends before it begins"},
+		{"port 0", head + "network: {connectPorts: [0]}\n", "f.yaml:5: network.connectPorts: nobody can connect to port 0"},
+		{"all ports", head + "network: {connectPorts: [1-65535]}\n", "f.yaml:5: network.connectPorts: 65535 ports, at most 1024: without the list all are granted"},
+		{"ports without Landlock", head + "network:\n  listenPorts: [80]\nenforcement: {landlock: off}\n", "f.yaml:6: network.listenPorts: means nothing with enforcement.landlock off"},
+		{"ports and raw sockets", head + "capabilities: [NET_RAW]\nnetwork: {connectPorts: []}\n", "f.yaml:6: network.connectPorts: does not go with CAP_NET_RAW"},
+		{"ports and every socket", head + "syscalls: {allow: [socket]}\nnetwork: {connectPorts: []}\n", "f.yaml:6: network.connectPorts: does not go with syscalls.allow socket"},
+		{"a rule on a port that can't be connected to", gated + "  allow:\n  - a.example:443\n  - ssh://b.example\n  connectPorts: [443]\n", "f.yaml:9: network.allow: ssh://b.example is on no port of network.connectPorts: say one of the two"},
 		{"namespace", head + "host: {namespaces: [mount]}\n", "f.yaml:5: host.namespaces: \"mount\""},
 		{"relative mount", head + "host: {mounts: [docker.sock]}\n", "f.yaml:5: host.mounts"},
 		{"device", head + "host: {devices: [/dev/fuse]}\n", "f.yaml:5: host.devices[0]: device"},
@@ -207,6 +227,18 @@ func TestParse_Errors(t *testing.T) {
 		{"every host, untrusted input", strings.Replace(gated, "extends: agent", "extends: build", 1) + "  allow: [\"*:443\"]\ntrust: {externalWrite: false}\n", "f.yaml:8: trust.externalWrite: is false, but network.allow *:443"},
 		{"an empty name", head + "capabilities: [\"\"]\n", "f.yaml:5: capabilities"},
 		{"a bomb of aliases", head + "a: &a [x,x]\nb: &b [*a,*a]\nc: &c [*b,*b]\nlimits: *c\n", "f.yaml:5: anchors"},
+		{"escape sequence", head + "capabilities: [\"KILL\\e[2J\"]\n", "f.yaml:5: \"KILL\\x1b[2J\": has a control character"},
+		{"escape sequence in a key", head + "\"limits\\e\": {}\n", "f.yaml:5: \"limits\\x1b\": has a control character"},
+		{"text that reads backwards", strings.Replace(head, "{name: x}", "{name: x, description: \"safe \u202eeruces\"}", 1), "f.yaml:3: \"safe \\u202eeruces\": has a control character"},
+		{"a zero byte", head + "filesystem: {read: [\"/usr\\0\"]}\n", "f.yaml:5: \"/usr\\x00\": has a control character"},
+		{"two lines for one", head + "filesystem:\n  read:\n  - |\n    /usr\n    /etc\n", "f.yaml:7: filesystem.read[0]: has a line break"},
+		{"two lines for a description", strings.Replace(head, "{name: x}", "{name: x, description: \"a\\nb\"}", 1), "f.yaml:3: metadata.description: has a line break"},
+		{"merge key", head + "limits: {<<: {pids: 1}}\n", "f.yaml:5: limits.<<: is not a key"},
+		{"binary", head + "limits: {pids: !!binary MTA=}\n", "f.yaml:5: limits.pids: \"MTA=\" is not a positive number"},
+		{"UTF-16", "\xff\xfea\x00:\x00", "f.yaml:1: "},
+		{"not UTF-8", head + "capabilities: [\xff]\n", "f.yaml: yaml: "},
+		{"a list without end", head + "capabilities: [" + strings.Repeat("KILL,", 5000) + "KILL]\n", "f.yaml:5: capabilities: 5001 entries, at most 4096"},
+		{"hexadecimal", head + "limits: {pids: 0x10}\n", "f.yaml:5: limits.pids: \"0x10\""},
 		{"ten megabytes", head + strings.Repeat("# line\n", 10<<20/7), "f.yaml: larger than"},
 		{"too large", head + "#" + strings.Repeat("x", maxBytes), "f.yaml: larger than"},
 		{"too deep", head + "limits: " + strings.Repeat("[", 100) + strings.Repeat("]", 100) + "\n", "f.yaml:5: too deep"},

@@ -111,6 +111,8 @@ func network(n *profiles.Network) section {
 		"deny":         list(&n.Deny, same),
 		"ruleSets":     list(&n.RuleSets, same),
 		"addresses":    list(&n.Addresses, netip.ParsePrefix),
+		"connectPorts": list(&n.ConnectPorts, profiles.ParsePorts).ports(),
+		"listenPorts":  list(&n.ListenPorts, profiles.ParsePorts).ports(),
 		"dialFrom":     text(&n.DialFrom).oneOf("container", "host"),
 		"credentials": mappings(&n.Credentials, func(c *profiles.Credential) section {
 			return section{

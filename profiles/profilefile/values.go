@@ -17,7 +17,14 @@ func scalar[T any](into *T, convert func(string) (T, error)) key {
 		if n.Kind != yaml.ScalarNode || n.Tag == "!!null" {
 			return &lineError{n.Line, fmt.Errorf("%s: want one value", field)}
 		}
-		v, err := convert(n.Value)
+		value := n.Value
+		if n.Style&(yaml.LiteralStyle|yaml.FoldedStyle) != 0 {
+			value = strings.TrimRight(value, "\n")
+		}
+		if strings.ContainsAny(value, "\n\t") {
+			return &lineError{n.Line, fmt.Errorf("%s: has a line break or a tab", field)}
+		}
+		v, err := convert(value)
 		if err != nil {
 			return &lineError{n.Line, fmt.Errorf("%s: %w", field, err)}
 		}
@@ -26,10 +33,16 @@ func scalar[T any](into *T, convert func(string) (T, error)) key {
 	}}
 }
 
+// maxEntries bounds a list: some checks compare all of its entries with each other.
+const maxEntries = 4096
+
 func list[T any](into *[]T, convert func(string) (T, error)) key {
 	return key{schema: schema{"type": "array", "items": schema{"type": "string"}}, read: func(n *yaml.Node, field string) error {
 		if n.Kind != yaml.SequenceNode {
 			return &lineError{n.Line, fmt.Errorf("%s: want a list", field)}
+		}
+		if len(n.Content) > maxEntries {
+			return &lineError{n.Line, fmt.Errorf("%s: %d entries, at most %d", field, len(n.Content), maxEntries)}
 		}
 		out := make([]T, 0, len(n.Content))
 		for i, item := range n.Content {
@@ -50,20 +63,29 @@ func (k key) items(words ...string) key {
 	return k
 }
 
+// ports are spelt as numbers, and ranges as texts.
+func (k key) ports() key {
+	k.schema = schema{"type": "array", "items": schema{"type": []string{"integer", "string"}, "minimum": 0, "maximum": 65535, "pattern": "^[0-9]+(-[0-9]+)?$"}}
+	return k
+}
+
 func text(into *string) key { return scalar(into, same) }
 
 const maxNameBytes = 63
 
+// CheckName returns an error that says why a profile can't be called so.
+func CheckName(s string) error {
+	if s == "" || len(s) > maxNameBytes || strings.Trim(s, "abcdefghijklmnopqrstuvwxyz0123456789-") != "" || s[0] == '-' {
+		return fmt.Errorf("%q: want lower-case letters, digits and '-', at most %d", s, maxNameBytes)
+	}
+	if _, err := profiles.Builtin(s); err == nil {
+		return fmt.Errorf("%q is the name of a built-in profile", s)
+	}
+	return nil
+}
+
 func name(into *string) key {
-	return scalar(into, func(s string) (string, error) {
-		if s == "" || len(s) > maxNameBytes || strings.Trim(s, "abcdefghijklmnopqrstuvwxyz0123456789-") != "" || s[0] == '-' {
-			return "", fmt.Errorf("%q: want lower-case letters, digits and '-', at most %d", s, maxNameBytes)
-		}
-		if _, err := profiles.Builtin(s); err == nil {
-			return "", fmt.Errorf("%q is the name of a built-in profile", s)
-		}
-		return s, nil
-	})
+	return scalar(into, func(s string) (string, error) { return s, CheckName(s) })
 }
 
 // capability accepts CHOWN as well as CAP_CHOWN.
@@ -119,11 +141,10 @@ func variables(into *map[string]string) key {
 			if _, twice := out[key.Value]; twice || key.Kind != yaml.ScalarNode {
 				return &lineError{key.Line, fmt.Errorf("%s.%s: is there twice, or is no name", field, key.Value)}
 			}
-			var v string
-			if err := text(&v).read(value, field+"."+key.Value); err != nil {
-				return err
+			if value.Kind != yaml.ScalarNode || value.Tag == "!!null" {
+				return &lineError{value.Line, fmt.Errorf("%s.%s: want one value", field, key.Value)}
 			}
-			out[key.Value] = v
+			out[key.Value] = value.Value // with its line breaks, which a variable may have
 		}
 		*into = out
 		return nil

@@ -15,8 +15,9 @@
 //   - A file that Landlock refused is reported from Linux 6.15 on (ABI 7), if the domain was made with
 //     LANDLOCK_RESTRICT_SELF_LOG_NEW_EXEC_ON, and only while auditing is enabled on the host (auditctl -e 1, or an audit
 //     daemon), which is the administrator's choice: it costs the system calls of all processes that start later, until
-//     the next boot, unless the rule never,task exempts them. That is why no test enables it. A port that Landlock
-//     refused likewise.
+//     the next boot, unless the rule never,task exempts them. That is why no test enables it that was not told to
+//     (AGENTSAFE_TEST_AUDIT). A port that Landlock refused likewise. What a sandbox of the task's own refuses is not
+//     reported (LANDLOCK_RESTRICT_SELF_LOG_SUBDOMAINS_OFF): it is no rule of the profile's.
 //   - A message names a process. Which container that is, its control group says; of a process that was gone and reaped
 //     before anybody could look, nobody knows. Such messages are counted ([Reader.Lost]), not guessed.
 //   - What plain permissions refuse (EACCES of a file mode, a read-only mount, a missing capability) no kernel reports.

@@ -135,7 +135,14 @@ func (w *denialWatch) explainLandlock(m *denials.Message) denials.Denial {
 	d := denials.Denial{Time: m.Time, Kind: denials.File, What: blocked, Answer: "EACCES", Rule: "landlock", Program: m.Program}
 	switch {
 	case strings.HasPrefix(blocked, "net."):
-		d.Kind, d.What = denials.Network, fmt.Sprintf("%s port %d", strings.TrimPrefix(blocked, "net."), m.Port)
+		use := profiles.PortConnect
+		if blocked == "net.bind_tcp" {
+			use = profiles.PortListen
+		}
+		d.Kind, d.What, d.Why = denials.Network, fmt.Sprintf("%s TCP port %d", use, m.Port), blocked
+		if a := profiles.ExplainPort(w.profile, use, uint16(m.Port)); a.Verdict == profiles.VerdictRefused { //nolint:gosec // a port
+			d.Rule, d.Allow = a.Rule, a.Allow
+		}
 		return d
 	case !strings.HasPrefix(blocked, "fs.") || m.Path == "":
 		d.Answer = "EPERM"

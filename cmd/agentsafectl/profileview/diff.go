@@ -68,15 +68,16 @@ func value(in map[string]any, field string) string {
 		object, _ := at.(map[string]any)
 		at = object[key]
 	}
+	ports := strings.HasSuffix(field, "Ports") // of which no list is all, and an empty one none
 	switch v := at.(type) {
 	case nil:
-		return "-"
+		return pick(ports, "all", "-")
 	case []any:
 		var out []string
 		for _, item := range v {
 			out = append(out, fmt.Sprint(item))
 		}
-		return list(out, "-")
+		return list(out, pick(ports, "none", "-"))
 	case float64:
 		return fmt.Sprintf("%.0f", v)
 	default:

@@ -26,6 +26,10 @@ func capabilities() []capability {
 		{"network", network},
 		{"packages", packages},
 		{"private addresses", private},
+		{"TCP ports", func(p *profiles.Profile) string {
+			text := p.Network.PortsText()
+			return pick(text != "", text, "all")
+		}},
 		{"secrets", secrets},
 		{"variables", variables},
 		{"capabilities", func(p *profiles.Profile) string {

@@ -6,6 +6,7 @@ import (
 	"net/netip"
 	"runtime"
 	"slices"
+	"strconv"
 
 	"golang.org/x/sys/unix"
 
@@ -21,7 +22,9 @@ type Refusal struct {
 	Access string `json:"access,omitempty"`
 	// Address is where it would have connected to.
 	Address string `json:"address,omitempty"`
-	Count   int    `json:"count"`
+	// Port is the TCP port of a connect or a bind that was refused as such.
+	Port  string `json:"port,omitempty"`
+	Count int    `json:"count"`
 }
 
 // maxRefusals bounds what is kept of one run.
@@ -155,6 +158,11 @@ func refusalOf(t *stop, call string, errno unix.Errno) (Refusal, bool) {
 			}
 			r.Path = t.path(p.dir, p.path)
 			return r, r.Path != ""
+		}
+	}
+	if call == "connect" || call == "bind" {
+		if addr := t.socketAddress(t.args[1], t.args[2]); addr.IsValid() {
+			r.Port = strconv.Itoa(int(addr.Port()))
 		}
 	}
 	if call == "connect" {
