@@ -26,7 +26,7 @@ BENCHARGS ?=
 TESTFLAGS ?= -count=1 -p 2 -timeout 25m
 UNIT = $$($(GO) list ./... | grep -v '/integration/')
 
-.PHONY: build install uninstall deps test test-unit test-integration test-long test-race lint fmt bench bench-layers bench-evidence bench-network bench-profiles demo fuzz clean vet $(PROGRAMS)
+.PHONY: build install uninstall deps test test-unit test-integration test-long test-race lint fmt bench bench-shim bench-layers bench-evidence bench-network bench-profiles demo fuzz clean vet $(PROGRAMS)
 
 ## build: the programs, into bin/
 build: $(PROGRAMS)
@@ -109,6 +109,10 @@ bench: deps build
 	@mkdir -p $(BIN)/.test
 	@$(GO) build -o $(BIN)/.test/bench ./integration/bench
 	@$(BIN)/.test/bench -runtime $(CURDIR)/$(BIN)/agentsafe $(BENCHARGS)
+
+## bench-shim: our shim beside runc's with runc and with crun, by turns through one containerd
+bench-shim: deps build
+	@AGENTSAFE_TEST_RUNTIME=$(CURDIR)/$(BIN)/agentsafe $(GO) test -count=1 -run '^$$' -bench 'Shims|Start' -benchtime $${TURNS:-25}x ./integration/shim
 
 ## bench-layers: diff, commit, undo and promotion on growing trees, beside git stash and a full copy; exec and work in overlays
 bench-layers: build
