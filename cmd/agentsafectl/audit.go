@@ -15,6 +15,7 @@ import (
 
 	"github.com/agentsafe/agentsafe/cmd/agentsafectl/call"
 	"github.com/agentsafe/agentsafe/runtime/audit"
+	"github.com/agentsafe/agentsafe/runtime/supervise"
 )
 
 // evidenceName is below the data directory.
@@ -66,7 +67,7 @@ func (a *auditFlags) find(name string) (string, error) {
 type verification struct {
 	Log string `json:"log"`
 	*audit.Report
-	// Signature is "good", "none" or "bad"; Note says more.
+	// Signature is "good", "none", "missing" (there was to be one) or "bad"; Note says more.
 	Signature string           `json:"signature"`
 	KeyID     string           `json:"keyId,omitempty"`
 	Note      string           `json:"note,omitempty"`
@@ -81,9 +82,14 @@ func (a *auditFlags) verify(dir string) (*verification, error) {
 		return nil, err
 	}
 	v := &verification{Log: dir, Report: r, Signature: "none"}
-	defer func() { v.OK = len(v.Findings) == 0 && v.Signature != "bad" }()
+	defer func() { v.OK = len(v.Findings) == 0 && (v.Signature == "good" || v.Signature == "none") }()
+	v.Findings = append(v.Findings, a.misplaced(dir)...)
 	envelope, err := audit.ReadEnvelope(dir)
-	if errors.Is(err, os.ErrNotExist) {
+	switch {
+	case errors.Is(err, os.ErrNotExist) && r.Closed && r.Unsigned == "":
+		v.Signature, v.Note = "missing", "the log was closed with a statement to follow, and there is none: it was removed, or the supervisor was ended at that moment"
+		return v, nil
+	case errors.Is(err, os.ErrNotExist):
 		v.Note = "no statement: the log can't be told from one that was cut or rewritten whole"
 		return v, nil
 	}
@@ -111,6 +117,37 @@ func (a *auditFlags) verify(dir string) (*verification, error) {
 		v.Note = fmt.Sprintf("%d records came after the statement", later)
 	}
 	return v, nil
+}
+
+// misplaced compares what a log is about with where it lies in this host's evidence: a log that was put in the place of
+// another one is intact. Logs elsewhere may be called what their owner likes.
+func (a *auditFlags) misplaced(dir string) []audit.Finding {
+	base, err := filepath.Abs(filepath.Join(a.paths.data, evidenceName))
+	if err != nil {
+		return nil
+	}
+	full, err := filepath.Abs(dir)
+	if err != nil {
+		return nil
+	}
+	place, err := filepath.Rel(base, full)
+	id, run, ok := strings.Cut(place, "/")
+	if err != nil || !ok || strings.Contains(run, "/") || id == ".." {
+		return nil
+	}
+	about, created := audit.LogSubject(dir)
+	f := audit.Finding{File: "000001.jsonl", Line: 1, Seq: 1}
+	switch {
+	case about == "": // one that can't be read is found as such; the host's own log of promotions is about no container
+	case about != id:
+		f.What = fmt.Sprintf("it is about container %q and lies in the place of %q: it was put here", call.Visible(about), id)
+	case created.UTC().Format(supervise.LogTime) != run:
+		f.What = fmt.Sprintf("it is about a container of %s and lies in the place of that of %s: it was put here", created.UTC().Format(supervise.LogTime), run)
+	}
+	if f.What == "" {
+		return nil
+	}
+	return []audit.Finding{f}
 }
 
 func (a *auditFlags) publicKey() (ed25519.PublicKey, error) {

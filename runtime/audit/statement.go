@@ -7,8 +7,8 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"os"
-	"path/filepath"
 	"strconv"
 	"time"
 
@@ -166,6 +166,24 @@ func (e *Envelope) Open(key ed25519.PublicKey) (*Statement, error) {
 	return &s, nil
 }
 
+// LogSubject says which container a log is about, by its first record, which is the one of its creation or refusal; "" if
+// that can't be read.
+func LogSubject(dir string) (id string, created time.Time) {
+	var d Container
+	err := Read(dir, func(rec *Record, _ []byte) error {
+		if rec.Type == TypeCreate || rec.Type == TypeRefused {
+			if json.Unmarshal(rec.Data, &d) != nil {
+				d = Container{}
+			}
+		}
+		return errStop
+	})
+	if !errors.Is(err, errStop) {
+		return "", time.Time{}
+	}
+	return d.ID, d.Created
+}
+
 // Matches compares a statement with what Verify has found, and says what differs. Records after those that were signed
 // are no difference: promotions come later.
 func (s *Statement) Matches(dir string, r *Report) ([]Finding, error) {
@@ -217,7 +235,13 @@ func WriteEnvelope(w *Writer, e *Envelope) error {
 
 // ReadEnvelope reads the statement beside a log; the error is os.ErrNotExist if there is none.
 func ReadEnvelope(dir string) (*Envelope, error) {
-	data, err := os.ReadFile(filepath.Join(dir, StatementFile))
+	f, err := openLog(dir, StatementFile)
+	if err != nil {
+		return nil, fmt.Errorf("read statement: %w", err)
+	}
+	defer f.Close()
+	const most = 4 << 20
+	data, err := io.ReadAll(io.LimitReader(f, most))
 	if err != nil {
 		return nil, fmt.Errorf("read statement: %w", err)
 	}

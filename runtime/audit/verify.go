@@ -30,9 +30,12 @@ func (f Finding) String() string {
 
 // Report is what Verify has found.
 type Report struct {
-	Records  uint64    `json:"records"`
-	Head     string    `json:"head"` // hash of the last record
-	Closed   bool      `json:"closed"`
+	Records uint64 `json:"records"`
+	Head    string `json:"head"` // hash of the last record
+	// Closed says that the log is complete; nothing but promotions follows.
+	Closed bool `json:"closed"`
+	// Unsigned is why a closed log has no statement, in its own words. Without it a statement was to follow.
+	Unsigned string    `json:"unsigned,omitempty"`
 	Gaps     int       `json:"gaps"`
 	Findings []Finding `json:"findings,omitempty"`
 	// Segments are the files as they are.
@@ -55,10 +58,14 @@ func Verify(dir string) (*Report, error) {
 	for i, name := range names {
 		if name != segmentName(i+1) {
 			v.find(Finding{File: segmentName(i + 1), Seq: v.seq + 1, What: "the file is missing"})
-			return v.report, nil
+			break
 		}
-		if err := v.file(dir, name); err != nil {
+		whole, err := v.file(dir, name)
+		if err != nil {
 			return nil, err
+		}
+		if !whole {
+			break // what follows would be found as well, and says nothing new
 		}
 	}
 	v.report.Records, v.report.Head = v.seq, v.prev.String()
@@ -77,10 +84,15 @@ func (v *verifier) find(f Finding) {
 	}
 }
 
-func (v *verifier) file(dir, name string) error {
+// file checks one file, and reports whether it could be read to its end.
+func (v *verifier) file(dir, name string) (bool, error) {
 	f, err := openLog(dir, name)
+	if errors.Is(err, errNoFile) {
+		v.find(Finding{File: name, Seq: v.seq + 1, What: err.Error() + ": it was put in the file's place"})
+		return false, nil
+	}
 	if err != nil {
-		return err
+		return false, err
 	}
 	defer f.Close()
 	lines, sum := newLines(f), sha256.New()
@@ -92,8 +104,13 @@ func (v *verifier) file(dir, name string) error {
 		}
 		at.Line++
 		at.Seq, at.What = v.seq+1, ""
+		if errors.Is(err, errLong) {
+			at.What = "not a record: " + err.Error()
+			v.find(at)
+			return false, nil
+		}
 		if err != nil && !errors.Is(err, errTorn) {
-			return fmt.Errorf("read %s: %w", name, err)
+			return false, fmt.Errorf("read %s: %w", name, err)
 		}
 		at.What = v.line(line, err != nil)
 		if at.What != "" {
@@ -107,7 +124,7 @@ func (v *verifier) file(dir, name string) error {
 		}
 	}
 	v.report.Segments = append(v.report.Segments, Segment{name, at.Offset, Hash(sum.Sum(nil))})
-	return nil
+	return true, nil
 }
 
 // line checks one line and says what is wrong; afterwards it expects the line that belongs behind this one, so that one
@@ -122,12 +139,11 @@ func (v *verifier) line(line []byte, torn bool) string {
 	case !ok || !json.Valid(line):
 		return "not a record"
 	}
-	kind := recordType(line)
-	if v.report.Closed = kind == TypeClose; kind == TypeGap {
-		v.report.Gaps++
-	}
 	v.seq = seq
+	late := v.kind(recordType(line), line)
 	switch {
+	case seq == want && follows && late != "":
+		return fmt.Sprintf("a record of type %q behind the one that closes the log: it was added", late)
 	case seq == want && follows:
 		return ""
 	case seq == want:
@@ -137,6 +153,34 @@ func (v *verifier) line(line []byte, torn bool) string {
 	default:
 		return fmt.Sprintf("this is record %d: it was moved here or repeated, or others were inserted before it", seq)
 	}
+}
+
+// kind takes in what a record means for the log, and returns the type of one that does not belong behind its end.
+func (v *verifier) kind(kind string, line []byte) (late string) {
+	r := v.report
+	switch kind {
+	case TypeClose:
+		var c struct {
+			Data struct{ Unsigned string }
+		}
+		if json.Unmarshal(line, &c) == nil {
+			r.Unsigned = c.Data.Unsigned
+		}
+		if r.Closed {
+			late = kind
+		}
+		r.Closed = true
+		return late
+	case TypeGap:
+		r.Gaps++
+		return ""
+	case TypePromotion, TypeRecovered:
+		return ""
+	}
+	if r.Closed {
+		return kind
+	}
+	return ""
 }
 
 // recordType reads the type of a line that parseHead accepts; "" if it stands elsewhere.
@@ -185,7 +229,7 @@ func readFile(dir, name string, f func(*Record, []byte) error) error {
 	lines := newLines(file)
 	for n := 1; ; n++ {
 		line, err := lines.next()
-		if errors.Is(err, io.EOF) || errors.Is(err, errTorn) {
+		if errors.Is(err, io.EOF) || errors.Is(err, errTorn) || errors.Is(err, errLong) {
 			return nil // Verify tells
 		}
 		if err != nil {
@@ -201,13 +245,33 @@ func readFile(dir, name string, f func(*Record, []byte) error) error {
 	}
 }
 
+// errNoFile says that something else has a file's name: a link, a directory, a FIFO, a device.
+var errNoFile = errors.New("not a regular file")
+
+// openLog opens a file of a log, whose directory may be anybody's: nothing is followed, and nothing is waited for.
 func openLog(dir, name string) (*os.File, error) {
-	f, err := os.OpenFile(filepath.Join(dir, name), unix.O_RDONLY|unix.O_CLOEXEC|unix.O_NOFOLLOW|unix.O_NONBLOCK, 0)
-	if err != nil {
+	f, err := os.OpenFile(filepath.Join(dir, name), unix.O_RDONLY|unix.O_CLOEXEC|unix.O_NOFOLLOW|unix.O_NONBLOCK|unix.O_NOCTTY, 0)
+	switch {
+	case errors.Is(err, unix.ELOOP):
+		return nil, fmt.Errorf("%w but a symbolic link", errNoFile)
+	case errors.Is(err, unix.ENXIO): // a socket
+		return nil, errNoFile
+	case err != nil:
 		return nil, fmt.Errorf("read log: %w", err)
+	}
+	info, err := f.Stat()
+	if err == nil && !info.Mode().IsRegular() {
+		err = errNoFile
+	}
+	if err != nil {
+		f.Close()
+		return nil, err
 	}
 	return f, nil
 }
+
+// errLong is a line that no writer has written.
+var errLong = fmt.Errorf("a line is longer than %d bytes", maxRecordBytes)
 
 // errTorn is a last line without a line feed.
 var errTorn = errors.New("the last line has no end")
@@ -229,7 +293,7 @@ func (l *lines) next() ([]byte, error) {
 	case errors.Is(err, io.EOF) && len(line) > 0:
 		return line, errTorn
 	case errors.Is(err, bufio.ErrBufferFull):
-		return line, fmt.Errorf("a line is longer than %d bytes", maxRecordBytes)
+		return line, errLong
 	}
 	return nil, err
 }

@@ -151,11 +151,19 @@ func (w *Writer) begin() error {
 // resume reads an existing file; the last one is opened for appending, and cut where its last record is torn. What is
 // wrong before that is for Verify to tell: the chain goes on from what is there.
 func (w *Writer) resume(n int, last bool) error {
-	fd, err := unix.Openat(int(w.dir.Fd()), segmentName(n), unix.O_RDWR|unix.O_APPEND|unix.O_CLOEXEC|unix.O_NOFOLLOW, 0)
+	fd, err := unix.Openat(int(w.dir.Fd()), segmentName(n), unix.O_RDWR|unix.O_APPEND|unix.O_CLOEXEC|unix.O_NOFOLLOW|unix.O_NONBLOCK, 0)
 	if err != nil {
 		return fmt.Errorf("open %s: %w", segmentName(n), err)
 	}
 	f := os.NewFile(uintptr(fd), segmentName(n))
+	st, err := f.Stat()
+	if err == nil && !st.Mode().IsRegular() {
+		err = errNoFile
+	}
+	if err != nil {
+		f.Close()
+		return fmt.Errorf("open %s: %w", segmentName(n), err)
+	}
 	lines := newLines(f)
 	sum := sha256.New()
 	var good int64
@@ -175,11 +183,6 @@ func (w *Writer) resume(n int, last bool) error {
 		sum.Write(line)
 		sum.Write([]byte{'\n'})
 		good += int64(len(line)) + 1
-	}
-	st, err := f.Stat()
-	if err != nil {
-		f.Close()
-		return fmt.Errorf("open %s: %w", segmentName(n), err)
 	}
 	if !last {
 		f.Close()
