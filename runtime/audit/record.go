@@ -48,6 +48,15 @@ type Record struct {
 	Data json.RawMessage `json:"data"`
 }
 
+// Usage is what a container used over time, in the record of its end. Point i stands for the span from i to i+1 times
+// EveryMillis since the start: the most memory and processes that were seen in it, and the processor time until its end.
+type Usage struct {
+	EveryMillis int64    `json:"everyMillis"`
+	MemoryBytes []uint64 `json:"memoryBytes"`
+	CPUMillis   []int64  `json:"cpuMillis"`
+	PIDs        []uint64 `json:"pids"`
+}
+
 // maxRecordBytes bounds a line: whoever reads a log reads that much at a time.
 const maxRecordBytes = 1 << 20
 

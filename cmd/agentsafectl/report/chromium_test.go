@@ -84,7 +84,7 @@ func plainReport() *Report {
 	r.Container.Profile, r.Container.Engine, r.Container.Image, r.Container.PolicyHash = "test", "docker", "debian:12", "0123456789abcdef"
 	r.Container.ImageDigest, r.Container.Owner, r.Container.Task, r.Container.TraceParent, r.Container.SpecHash = "", "ana", "mend the parser", "", "abc"
 	r.End.Message, r.Execs[0].Argv, r.Execs[0].ID = "ran out of memory: the kernel has ended 3 of its processes", []string{"sh", "-c", "go vet ./..."}, "e1"
-	r.Events = []Event{{r.Started, "time-out", "e3 ran longer than it may"}}
+	r.Events = []Event{{r.Execs[2].End, "time-out", "e3 ran longer than it may", true}}
 	return r
 }
 

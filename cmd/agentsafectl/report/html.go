@@ -40,6 +40,7 @@ func (r *Report) WriteHTML(w io.Writer) error {
 type page struct {
 	*Report
 	Timeline []bar
+	Plots    []plot
 	Gauges   []gauge
 	Changing []Transaction // those that have changed something, or would have
 	Idle     int           // the others
@@ -50,7 +51,7 @@ func (t *Transaction) isChange() bool { return t.Changes > 0 || t.Reason != "" |
 
 // newPage lays a report out.
 func newPage(r *Report) *page {
-	p := &page{Report: r, Timeline: r.timeline(), Gauges: r.gauges()}
+	p := &page{Report: r, Timeline: r.timeline(), Plots: r.plots(), Gauges: r.gauges()}
 	shown := map[int]bool{}
 	for _, t := range r.Transactions {
 		if t.isChange() {
@@ -90,6 +91,8 @@ func (r *Report) Trust() (class, text string) {
 		return "bad", "The log was changed after it was written."
 	case v.Signature == "bad":
 		return "bad", "The signature of the statement is wrong."
+	case v.Signature == "missing":
+		return "bad", "The statement that was to follow the log is missing."
 	case v.Signature == "good" && v.Gaps == 0 && v.Closed:
 		return "good", "The log is intact, complete and signed."
 	case v.Signature == "good":
@@ -206,15 +209,11 @@ func (r *Report) gauges() []gauge {
 	for i := range r.Transactions {
 		layers += r.Transactions[i].Bytes
 	}
-	memory := float64(p.MemoryLimitBytes)
-	if const64 := float64(1 << 62); memory > const64 {
-		memory = 0 // what the kernel says for none
-	}
 	list := []gauge{
-		measure("memory, at most", float64(p.MemoryBytes), max(memory, 0), bytesOf),
+		measure("memory, at most", float64(p.MemoryBytes), r.memoryLimit(), bytesOf),
 		measure("processor time", float64(p.CPUNanoseconds), float64(l.CPUTime), spanOf),
 		measure("wall clock", float64(r.Took()), float64(l.WallClock), spanOf),
-		measure("processes, at most", float64(p.PIDsPeak), float64(max(uint64(max(l.PIDs, 0)), p.PIDsLimit)), countOf), //nolint:gosec // limits fit
+		measure("processes, at most", float64(p.PIDsPeak), r.pidsLimit(), countOf),
 	}
 	if in+out > 0 || l.EgressBytes > 0 {
 		list = append(list, measure("bytes sent", float64(out), float64(l.EgressBytes), bytesOf), measure("bytes received", float64(in), 0, bytesOf))
@@ -227,6 +226,20 @@ func (r *Report) gauges() []gauge {
 		list[3].Note = countNote(r.End.PIDsRefused, "forks were refused")
 	}
 	return list
+}
+
+// memoryLimit is in bytes, 0 for none.
+func (r *Report) memoryLimit() float64 {
+	const none = 1 << 62 // what the kernel says is about as much, or more
+	if limit := r.Peaks.MemoryLimitBytes; limit < none {
+		return float64(limit)
+	}
+	return 0
+}
+
+// pidsLimit is 0 for none.
+func (r *Report) pidsLimit() float64 {
+	return float64(max(uint64(max(r.Limits.PIDs, 0)), r.Peaks.PIDsLimit)) //nolint:gosec // limits fit
 }
 
 func countNote(n uint64, what string) string {
@@ -262,7 +275,7 @@ func measure(name string, used, limit float64, text func(float64) string) gauge 
 // command is a command line on one line, cut.
 func command(argv []string) string {
 	const width = 300
-	s := show.SafeName(strings.Join(argv, " "))
+	s := show.SafeName(strings.ReplaceAll(strings.Join(argv, " "), "\n", "↵ "))
 	if len(s) > width {
 		s = strings.ToValidUTF8(s[:width], "") + " ..."
 	}

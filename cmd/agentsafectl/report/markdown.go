@@ -73,6 +73,11 @@ func (r *Report) WriteMarkdown(w io.Writer) error {
 	}
 	section(b, "Limits and peaks", []string{"what", "used", "limit", ""}, rows)
 	rows = nil
+	for _, c := range r.curves() {
+		rows = append(rows, []string{c.name, c.spark(), c.text(c.most())})
+	}
+	section(b, "Use over time", []string{"what", "from start to end", "at most"}, rows)
+	rows = nil
 	for _, e := range r.Events {
 		rows = append(rows, []string{e.Time.UTC().Format(time.RFC3339), plain(e.Kind), plain(e.Text)})
 	}

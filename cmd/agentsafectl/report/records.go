@@ -3,7 +3,6 @@ package report
 import (
 	"fmt"
 	"strings"
-	"time"
 
 	"github.com/agentsafe/agentsafe/cmd/agentsafectl/profileview"
 	"github.com/agentsafe/agentsafe/profiles"
@@ -122,7 +121,7 @@ func (rd *reader) execExit(rec *audit.Record) {
 	e := &rd.r.Execs[i]
 	e.End, e.Status, e.TimedOut = rec.Time, &d.Status, d.TimedOut
 	if d.TimedOut {
-		rd.addEvent(rec.Time, "time-out", fmt.Sprintf("%s ran longer than it may, and was ended with its descendants", e.ID))
+		rd.addEvent(Event{rec.Time, "time-out", fmt.Sprintf("%s ran longer than it may, and was ended with its descendants", e.ID), true})
 	}
 }
 
@@ -131,9 +130,13 @@ func (rd *reader) exit(rec *audit.Record) {
 		Status int            `json:"status"`
 		End    *container.End `json:"end"`
 		Peaks  Peaks          `json:"peaks"`
+		Usage  *audit.Usage   `json:"usage"`
 	}
 	if !decode(rec, &d) {
 		return
+	}
+	if d.Usage != nil && usable(d.Usage) {
+		rd.r.Usage = d.Usage
 	}
 	rd.r.Status, rd.r.End, rd.r.Peaks, rd.r.Running = &d.Status, d.End, d.Peaks, false
 }
@@ -164,9 +167,9 @@ func (rd *reader) denial(rec *audit.Record) {
 	rd.r.Denials = append(rd.r.Denials, Denial{rec.Time, d.Rule, d.Text})
 }
 
-func (rd *reader) addEvent(at time.Time, kind, text string) {
+func (rd *reader) addEvent(e Event) {
 	if rd.room("events", len(rd.r.Events), maxEvents) {
-		rd.r.Events = append(rd.r.Events, Event{at, kind, text})
+		rd.r.Events = append(rd.r.Events, e)
 	}
 }
 
@@ -175,12 +178,12 @@ func (rd *reader) event(rec *audit.Record) {
 	case audit.TypeRefused:
 		var d struct{ What, Rule, Allow, Caller string }
 		if decode(rec, &d) {
-			rd.addEvent(rec.Time, "refused", fmt.Sprintf("not created: %s: %s; allowed by %s (asked by %q)", d.What, d.Rule, d.Allow, d.Caller))
+			rd.addEvent(Event{Time: rec.Time, Kind: "refused", Text: fmt.Sprintf("not created: %s: %s; allowed by %s (asked by %q)", d.What, d.Rule, d.Allow, d.Caller)})
 		}
 	case audit.TypeLimit:
 		var d container.End
 		if decode(rec, &d) {
-			rd.addEvent(rec.Time, string(d.Reason), d.Message)
+			rd.addEvent(Event{rec.Time, string(d.Reason), d.Message, true})
 		}
 	case audit.TypeGap:
 		var d struct {
@@ -188,10 +191,10 @@ func (rd *reader) event(rec *audit.Record) {
 			Error   string `json:"error"`
 		}
 		if decode(rec, &d) {
-			rd.addEvent(rec.Time, "gap", fmt.Sprintf("%d records are missing here: %s", d.Dropped, d.Error))
+			rd.addEvent(Event{Time: rec.Time, Kind: "gap", Text: fmt.Sprintf("%d records are missing here: %s", d.Dropped, d.Error)})
 		}
 	default:
-		rd.addEvent(rec.Time, rec.Type, "a torn record was cut off after a crash")
+		rd.addEvent(Event{Time: rec.Time, Kind: rec.Type, Text: "a torn record was cut off after a crash"})
 	}
 }
 

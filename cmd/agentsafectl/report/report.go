@@ -22,7 +22,7 @@ const (
 
 // Verification is what verifying the log has found.
 type Verification struct {
-	// State is "intact" or "changed"; Signature "good", "none" or "bad".
+	// State is "intact" or "changed"; Signature "good", "none", "missing" or "bad".
 	State     string   `json:"state"`
 	Signature string   `json:"signature"`
 	KeyID     string   `json:"keyId,omitempty"`
@@ -47,7 +47,7 @@ type Report struct {
 	Verification Verification    `json:"verification"`
 
 	Started time.Time `json:"started,omitzero"`
-	// Ended is the last time that the log tells; Running that it has no exit.
+	// Ended is the time of its exit, or the last one that the log tells; Running that it has no exit.
 	Ended time.Time `json:"ended"`
 	// Refused says that there never was a container: the profile refuses what was asked for.
 	Refused bool           `json:"refused,omitempty"`
@@ -57,6 +57,8 @@ type Report struct {
 
 	Limits profiles.Limits `json:"limits"`
 	Peaks  Peaks           `json:"peaks"`
+	// Usage is what it used over time; nil if the log does not tell.
+	Usage *audit.Usage `json:"usage,omitempty"`
 
 	Execs        []Exec        `json:"execs"`
 	Transactions []Transaction `json:"transactions,omitempty"`
@@ -158,6 +160,8 @@ type Event struct {
 	Time time.Time `json:"time"`
 	Kind string    `json:"kind"`
 	Text string    `json:"text"`
+	// Limit says that it is a limit that was met.
+	Limit bool `json:"limit,omitempty"`
 }
 
 // reader turns records into a report.
@@ -176,14 +180,16 @@ type hostKey struct {
 func Read(dir string, v Verification) (*Report, error) {
 	rd := &reader{r: &Report{Log: dir, Verification: v, Omitted: map[string]int{}, Running: true, Execs: []Exec{}}, open: map[int]int{}, hosts: map[hostKey]int{}}
 	err := audit.Read(dir, func(rec *audit.Record, _ []byte) error {
-		rd.r.Ended = rec.Time
+		if rd.r.Running { // promotions come later
+			rd.r.Ended = rec.Time
+		}
 		return rd.record(rec)
 	})
 	if err != nil && v.State == "intact" {
 		return nil, err
 	}
 	if err != nil {
-		rd.r.Events = append(rd.r.Events, Event{rd.r.Ended, "unreadable", err.Error()})
+		rd.r.Events = append(rd.r.Events, Event{Time: rd.r.Ended, Kind: "unreadable", Text: err.Error()})
 	}
 	slices.SortStableFunc(rd.r.Hosts, func(a, b Host) int { return int(b.Refused - a.Refused) })
 	rd.join()

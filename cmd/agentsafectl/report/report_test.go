@@ -21,6 +21,21 @@ import (
 // reader does not see.
 const hostile = "</pre></style></title><script>document.title='owned'</script><img src=x onerror=\"document.title='owned'\">\x1b[2J\u202e`|\n# x"
 
+// sampleUsage is that of a minute: it climbs to the limit of memory, computes in bursts, and starts processes.
+func sampleUsage() *audit.Usage {
+	u := &audit.Usage{EveryMillis: 400}
+	var cpu int64
+	for i := range 147 {
+		if i/20%2 == 1 {
+			cpu += 360
+		}
+		u.MemoryBytes = append(u.MemoryBytes, uint64(min(20+i*i/40, 250))<<20)
+		u.CPUMillis = append(u.CPUMillis, cpu)
+		u.PIDs = append(u.PIDs, uint64(2+i%50*38/50))
+	}
+	return u
+}
+
 // hostileReport has it everywhere.
 func hostileReport() *Report {
 	at := time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
@@ -44,7 +59,7 @@ func hostileReport() *Report {
 		},
 		Promotions: []Promotion{{Time: at, State: "requested", By: hostile, Paths: []string{hostile}, Message: hostile}},
 		Hosts:      []Host{{Name: hostile, Port: 443, Refused: 2, Reason: hostile}, {Name: "example.com", Port: 443, Allowed: 1, BytesIn: 5000, BytesOut: 700, Rule: hostile}},
-		Denials:    []Denial{{at, hostile, hostile}}, Events: []Event{{at, hostile, hostile}},
+		Denials:    []Denial{{at, hostile, hostile}}, Events: []Event{{at, hostile, hostile, true}}, Usage: sampleUsage(),
 		Matrix: [][2]string{{"reads files", "/"}, {hostile, hostile}}, Omitted: map[string]int{hostile: 3},
 	}
 	return r
@@ -131,8 +146,9 @@ func TestRead(t *testing.T) {
 		{audit.TypeEgress, map[string]any{"event": "close", "name": "b.test", "port": 443, "bytesIn": 9, "bytesOut": 4}},
 		{audit.TypePromotion, map[string]any{"state": "requested", "by": "mcp", "items": 2}},
 		{audit.TypeLimit, container.End{Reason: container.EndWallClock, Message: "ran longer"}},
-		{audit.TypeExit, map[string]any{"status": 137, "peaks": map[string]uint64{"memoryBytes": 5}}},
+		{audit.TypeExit, map[string]any{"status": 137, "peaks": map[string]uint64{"memoryBytes": 5}, "usage": sampleUsage()}},
 		{audit.TypeClose, struct{}{}},
+		{audit.TypePromotion, map[string]any{"state": "promoted", "by": "root", "items": 2}},
 	} {
 		if err := w.Append(rec.kind, rec.data); err != nil {
 			t.Fatal(err)
@@ -151,7 +167,7 @@ func TestRead(t *testing.T) {
 	if len(r.Hosts) != 2 || r.Hosts[0].Refused != 4 || r.Hosts[1].BytesIn != 9 {
 		t.Errorf("hosts %+v", r.Hosts)
 	}
-	if r.Running || *r.Status != 137 || r.Peaks.MemoryBytes != 5 || r.Limits.PIDs != 7 || len(r.Denials) != 1 || len(r.Events) != 1 || len(r.Promotions) != 1 || len(r.Matrix) < 10 {
+	if r.Running || *r.Status != 137 || r.Peaks.MemoryBytes != 5 || r.Limits.PIDs != 7 || len(r.Denials) != 1 || len(r.Events) != 1 || len(r.Promotions) != 2 || r.Usage == nil || len(r.Matrix) < 10 {
 		t.Errorf("%+v", r)
 	}
 	// A log that was tampered with makes a report all the same.
@@ -198,6 +214,43 @@ func TestRefused(t *testing.T) {
 	for _, out := range []string{page.String(), text.String()} {
 		if !strings.Contains(out, "was not created") || !strings.Contains(out, "ADMIN") || !strings.Contains(out, "abcd") || strings.Contains(page.String(), "/job/<b>") {
 			t.Errorf("the refusal is not told:\n%s", out)
+		}
+	}
+}
+
+// TestPlots: a curve is drawn to scale over the time line's time, and a series that is none is left out.
+func TestPlots(t *testing.T) {
+	at := time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
+	r := &Report{
+		Container: audit.Container{Created: at}, Started: at.Add(time.Second), Ended: at.Add(5 * time.Second),
+		Limits: profiles.Limits{CPUs: 2}, Peaks: Peaks{MemoryLimitBytes: 108, PIDsLimit: 1000},
+		Usage:  &audit.Usage{EveryMillis: 1000, MemoryBytes: []uint64{54, 108, 108, 0}, CPUMillis: []int64{500, 500, 1500, 1500}, PIDs: []uint64{1, 1, 1, 1}},
+		Events: []Event{{Time: at.Add(3 * time.Second), Kind: "oom", Limit: true}, {Time: at.Add(4 * time.Second), Kind: "gap"}},
+	}
+	got := r.plots()
+	if len(got) != 3 {
+		t.Fatalf("%d plots: %+v", len(got), got)
+	}
+	// 108 is the highest value and the limit, and 8 % are left above: 54 is at 100-50/1.08.
+	if want := "M200.0 53.7H400.0V7.4H800.0V100.0H1000.0"; got[0].Line != want || got[0].Area != want+"V100H200.0Z" || got[0].Bound != "7.4" {
+		t.Errorf("memory: %+v, want %s", got[0], want)
+	}
+	if got[1].Most != "1.00" || got[1].Limit != "of 2.00" || got[1].Bound == "" || !strings.HasPrefix(got[1].Line, "M200.0 76.9H400.0V100.0") {
+		t.Errorf("processors: %+v", got[1])
+	}
+	if got[2].Bound != "" || got[2].Limit != "of 1000" || len(got[2].Marks) != 1 || got[2].Marks[0] != "600.0" {
+		t.Errorf("processes: %+v", got[2])
+	}
+	if s := r.curves()[0].spark(); s != "▅██▁" {
+		t.Errorf("in characters: %s", s)
+	}
+	for _, bad := range []audit.Usage{
+		{}, {EveryMillis: 50}, {EveryMillis: -1, MemoryBytes: []uint64{1}, CPUMillis: []int64{1}, PIDs: []uint64{1}},
+		{EveryMillis: 50, MemoryBytes: []uint64{1}, CPUMillis: []int64{1}},
+		{EveryMillis: 50, MemoryBytes: make([]uint64, 5000), CPUMillis: make([]int64, 5000), PIDs: make([]uint64, 5000)},
+	} {
+		if usable(&bad) {
+			t.Errorf("%+v is taken for a series", bad)
 		}
 	}
 }
