@@ -69,6 +69,22 @@ func requestKeys() []requestKey { //nolint:funlen // a table
 			p.Limits.WallClock, err = ParseDuration(v)
 			return err
 		}},
+		{"cpu-time", func(p *Profile, v string) (err error) {
+			p.Limits.CPUTime, err = ParseDuration(v)
+			return err
+		}},
+		{"open-files", func(p *Profile, v string) (err error) {
+			p.Limits.OpenFiles, err = parsePositive(v)
+			return err
+		}},
+		{"egress-bytes", func(p *Profile, v string) (err error) {
+			p.Limits.EgressBytes, err = ParseBytes(v)
+			return err
+		}},
+		{"exec-wall-clock", func(p *Profile, v string) (err error) {
+			p.Exec.WallClock, err = ParseDuration(v)
+			return err
+		}},
 		{"output-bytes", func(p *Profile, v string) (err error) {
 			p.Limits.OutputBytes, err = ParseBytes(v)
 			return err

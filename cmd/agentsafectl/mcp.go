@@ -75,6 +75,7 @@ not change until somebody promotes what was done (agentsafectl promote). With
 	flags.StringVar(&f.http, "http", "", "serve streamable HTTP at `127.0.0.1:PORT` in place of standard input and output")
 	flags.StringVar(&f.tokenFile, "token-file", "", "`file` to write the token for --http to (default: print it to standard error)")
 	flags.StringVar(&f.workspaceMode, "workspace-mode", "overlay", "overlay (every call a transaction) or `profile`")
+	f.addAnnotations(c)
 	c.MarkFlagsMutuallyExclusive("rootfs", "image")
 	return c
 }

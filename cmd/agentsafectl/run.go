@@ -32,6 +32,7 @@ type runFlags struct {
 	commonReadOnly bool
 	detachedIO     bool // no terminal, whatever the caller has
 	env            []string
+	annotations    []string
 	network        string
 	timeout        time.Duration
 	json, quiet    bool
@@ -98,7 +99,28 @@ func (f *runFlags) addRoot(c *cobra.Command) {
 	flags.StringVar(&f.workspace, "workspace", "", "`folder` to work in, writable at its own path (default on the host's programs: the current one)")
 	flags.StringVar(&f.user, "user", "", "run as `uid[:gid]` (with --image also by the image's names)")
 	flags.StringArrayVarP(&f.env, "env", "e", nil, "set `NAME=VALUE`, or pass NAME on from this environment")
+	f.addAnnotations(c)
 	c.MarkFlagsMutuallyExclusive("rootfs", "image")
+}
+
+func (f *runFlags) addAnnotations(c *cobra.Command) {
+	c.Flags().StringArrayVar(&f.annotations, "annotation", nil, "annotate the container with `KEY=VALUE`: owner, task and trace id for the evidence, or what tightens its policy (agentsafe.dev/...)")
+}
+
+// annotations parses KEY=VALUE; nil for none.
+func annotations(list []string) (map[string]string, error) {
+	var out map[string]string
+	for _, a := range list {
+		key, value, ok := strings.Cut(a, "=")
+		if _, twice := out[key]; key == "" || !ok || twice || strings.ContainsRune(a, 0) {
+			return nil, fmt.Errorf("--annotation %q: want KEY=VALUE, each key once", a)
+		}
+		if out == nil {
+			out = map[string]string{}
+		}
+		out[key] = value
+	}
+	return out, nil
 }
 
 // run is the whole command.
@@ -165,6 +187,9 @@ func (f *runFlags) request(command []string) (*task.Request, error) {
 	}
 	if r.Env, err = environment(f.env, os.LookupEnv); err != nil {
 		return nil, fmt.Errorf("--env: %w", err)
+	}
+	if r.Annotations, err = annotations(f.annotations); err != nil {
+		return nil, err
 	}
 	r.Common, r.CommonReadOnly = f.common, f.commonReadOnly
 	if !f.json && !f.detachedIO {

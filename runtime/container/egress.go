@@ -166,6 +166,26 @@ func (c *Container) startGateway(ns *os.File, policy *Policy, others []podMember
 	return netns.InstallGateway(ns, rules)
 }
 
+// checkCounted refuses limits of the network's bytes and connections where no gateway is there to count them.
+func checkCounted(p *profiles.Profile) error {
+	l, mode := &p.Limits, p.Network.Mode
+	if p.Unrestricted || mode == profiles.NetworkGateway || mode == profiles.NetworkNone {
+		return nil
+	}
+	for _, n := range [...]struct {
+		field string
+		limit int64
+	}{{"egressBytes", l.EgressBytes}, {"ingressBytes", l.IngressBytes}, {"egressConnections", l.EgressConnections}, {"egressRequests", l.EgressRequests}} {
+		if n.limit > 0 {
+			return &profiles.RefusedError{
+				What: "limits." + n.field, Allow: "the network mode gateway or none (agentsafe.dev/network, or network: {mode: ...} in the profile), or leaving the limit out",
+				Rule: fmt.Sprintf("the profile %q has the network mode %s, and nothing counts them there", p.Name, mode),
+			}
+		}
+	}
+	return nil
+}
+
 // refuseHostNetwork says what would let a container without a network of its own go out.
 func (c *Container) refuseHostNetwork(p *profiles.Profile) error {
 	allow := fmt.Sprintf("`dialFrom = %q` below `[network]` in %s, then `agentsafectl config apply`; or `network: {dialFrom: %[1]s}` in a profile of your own",

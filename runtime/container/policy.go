@@ -50,6 +50,9 @@ func (r *Runtime) judge(ctx context.Context, cr *creation) (*specs.Spec, *Policy
 	if chosen.warn {
 		plan.AddFilter(rehearsal.Log)
 	}
+	if err := checkCounted(profile); err != nil {
+		return nil, nil, err
+	}
 	cr.workspace, cr.workspaceMounts = plan.Workspace, profile.Workspaces(cr.spec, facts.Mounts)
 	policy.Profile, policy.Hash, policy.Network, policy.Notes = profile, plan.Hash(), plan.Network, append(policy.Notes, plan.Notes...)
 	if plan.Network.Mode == netns.ModeGateway {

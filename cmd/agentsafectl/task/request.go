@@ -24,10 +24,12 @@ type Request struct {
 	// Common is a git directory outside of the workspace that a worktree in it belongs to; "" for none.
 	Common         string
 	CommonReadOnly bool
-	Terminal       bool
-	Term           string // TERM of the caller's terminal
-	Rows           uint   // of the terminal; 0 if unknown
-	Columns        uint
+	// Annotations go into the container's spec: they tell who it is for, and tighten its policy.
+	Annotations map[string]string
+	Terminal    bool
+	Term        string // TERM of the caller's terminal
+	Rows        uint   // of the terminal; 0 if unknown
+	Columns     uint
 
 	MemoryMaxBytes int64   // 0 for no limit
 	PIDsMax        int64   // 0 for no limit

@@ -15,8 +15,9 @@ const cpuPeriod = 100_000
 // baseSpec is what both kinds of root have in common.
 func baseSpec(r *Request, u User, env []string) *specs.Spec {
 	s := &specs.Spec{
-		Version:  specs.Version,
-		Hostname: "agentsafe",
+		Version:     specs.Version,
+		Hostname:    "agentsafe",
+		Annotations: r.Annotations,
 		Process: &specs.Process{
 			Terminal:        r.Terminal,
 			Args:            r.Command,
