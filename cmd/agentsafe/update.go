@@ -146,7 +146,8 @@ type event struct {
 }
 
 // events prints statistics, once or at an interval, and what limits the container meets as it happens: "oom" as from runc,
-// "pids" when a process could not be started, and "limit" with why the container is ended.
+// "pids" when a process could not be started, "layers" when they are full, "egress" when the bytes of a profile are used up,
+// and "limit" with why the container is ended.
 func (a *app) events(ctx context.Context, args []string) error {
 	fs := newFlags("events", "ID")
 	once := fs.Bool("stats", false, "print statistics once")
@@ -219,6 +220,8 @@ type limitWatch struct {
 	c       *container.Container
 	out     *json.Encoder
 	refused uint64
+	full    uint64 // layers
+	cut     uint64 // egress
 	ended   bool
 }
 
@@ -231,8 +234,23 @@ func (w *limitWatch) tell() error {
 		}
 	}
 	end, err := w.c.End()
-	if w.ended || err != nil || end == nil || end.Reason == "" || end.Reason == container.EndOOM {
+	if err != nil || end == nil {
 		return nil //nolint:nilerr // see above
+	}
+	for _, c := range []struct {
+		kind, what string
+		seen       *uint64
+		now        uint64
+	}{{"layers", "full", &w.full, end.LayersFull}, {"egress", "cut", &w.cut, end.EgressCut}} {
+		if c.now > *c.seen {
+			*c.seen = c.now
+			if err := w.out.Encode(event{c.kind, w.c.ID(), map[string]uint64{c.what: c.now}}); err != nil {
+				return err
+			}
+		}
+	}
+	if w.ended || end.Reason == "" || end.Reason == container.EndOOM {
+		return nil
 	}
 	w.ended = true
 	return w.out.Encode(event{"limit", w.c.ID(), end})

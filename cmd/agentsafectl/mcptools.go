@@ -1,16 +1,19 @@
 package main
 
 import (
+	"bufio"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io/fs"
 	"strings"
 	"time"
 
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 
 	"github.com/agentsafe/agentsafe/cmd/agentsafectl/call"
+	"github.com/agentsafe/agentsafe/runtime/denials"
 )
 
 type execInput struct {
@@ -163,15 +166,54 @@ func (s *mcpSession) denials(_ context.Context, r *mcp.ReadResourceRequest) (*mc
 		return nil, err
 	}
 	var b strings.Builder
+	listed, err := s.writeDenials(&b)
+	if err != nil {
+		return nil, err
+	}
 	s.mu.Lock()
 	for _, d := range s.refused {
-		fmt.Fprintln(&b, "refused:", d)
+		if !listed || d.Kind == "memory" || d.Kind == "processes" { // of these the log tells at the end
+			fmt.Fprintln(&b, "refused:", d)
+		}
 	}
 	s.mu.Unlock()
 	for _, n := range d.Policy.Notes {
 		fmt.Fprintln(&b, "cut:", n)
 	}
 	return resource(r.Params.URI, "text/plain", call.Visible(b.String())), nil
+}
+
+// writeDenials writes what the container's log of denials has; false if it has none.
+func (s *mcpSession) writeDenials(b *strings.Builder) (bool, error) {
+	f, err := s.w.c.OpenDenials()
+	if errors.Is(err, fs.ErrNotExist) {
+		return false, nil
+	}
+	if err != nil {
+		return false, err
+	}
+	defer f.Close()
+	for lines := bufio.NewScanner(f); lines.Scan(); {
+		d, err := denials.ParseLine(lines.Bytes())
+		if err != nil || d.Kind == denials.Policy {
+			continue // a line that is being written; what was cut is told below
+		}
+		fmt.Fprintf(b, "refused: %s: %s", d.Kind, d.What)
+		for _, more := range []struct{ before, text string }{{": ", d.Why}, {" [", d.Rule}, {" allowed by ", d.Allow}} {
+			if more.text == "" {
+				continue
+			}
+			b.WriteString(more.before + more.text)
+			if more.before == " [" {
+				b.WriteString("]")
+			}
+		}
+		if d.Count > 1 {
+			fmt.Fprintf(b, " (%d times)", d.Count)
+		}
+		b.WriteByte('\n')
+	}
+	return true, nil
 }
 
 func resource(uri, kind, text string) *mcp.ReadResourceResult {

@@ -129,7 +129,7 @@ func (o *operation) run(ctx context.Context) (err error) {
 			return err
 		}
 	}
-	if outcome.end != nil && outcome.end.Reason == "" && outcome.end.PIDsRefused > 0 && !o.flags.json {
+	if outcome.end != nil && outcome.end.Reason == "" && outcome.end.Message != "" && !o.flags.json {
 		o.note("the task " + outcome.end.Message)
 	}
 	switch {

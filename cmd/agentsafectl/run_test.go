@@ -34,7 +34,7 @@ func TestMain(m *testing.M) {
 		err = build(program, ".")
 	}
 	if err == nil {
-		err = helper(filepath.Join(dir, "agentsafe-seccomp"))
+		err = errors.Join(helper(dir, "agentsafe-seccomp"), helper(dir, "agentsafe-gateway"))
 	}
 	code := 1
 	if err != nil {
@@ -57,16 +57,17 @@ func build(out, pkg string) error {
 	return nil
 }
 
-// helper takes the filter compiler that `make` has built, or builds it.
-func helper(out string) error {
-	built, err := filepath.Abs("../../bin/agentsafe-seccomp")
+// helper takes a program that `make` has built, or builds it.
+func helper(dir, name string) error {
+	built, err := filepath.Abs("../../bin/" + name)
 	if err != nil {
 		return err
 	}
+	out := filepath.Join(dir, name)
 	if _, err := os.Stat(built); err == nil {
 		return os.Symlink(built, out)
 	}
-	return build(out, "../agentsafe-seccomp")
+	return build(out, "../"+name)
 }
 
 // bench is one test's directories.

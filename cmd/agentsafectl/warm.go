@@ -31,6 +31,7 @@ type warm struct {
 
 	mu    sync.Mutex
 	ended map[int]supervise.ExecExit // by pid, until the call has seen it
+	told  uint64                     // mark of the refusals that a call has told of
 }
 
 // maxParallel bounds the commands that run at the same time; others wait.
@@ -96,9 +97,19 @@ func (w *warm) exec(ctx context.Context, r execRequest) (*call.Result, error) {
 		return nil, err
 	}
 	uid, gid := w.o.pipeOwner(w.o.user)
-	return call.Run(ctx, w.c, &call.Request{
+	w.mu.Lock()
+	told := w.told
+	w.mu.Unlock()
+	out, err := call.Run(ctx, w.c, &call.Request{
 		ID: "call-" + strconv.FormatUint(w.calls.Add(1), 10), Process: process, Stdin: r.Stdin, Timeout: r.Timeout, MaxOutput: r.MaxOutput,
+		Since: told,
 	}, uid, gid, w.finished)
+	if out != nil {
+		w.mu.Lock()
+		w.told = max(w.told, out.Next)
+		w.mu.Unlock()
+	}
+	return out, err
 }
 
 // finished returns the transaction of a process that has ended; its parent has waited for it, so it is known.

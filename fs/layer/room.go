@@ -41,6 +41,24 @@ func (l *Layers) room(tx *Transaction, changes []change) error {
 	return nil
 }
 
+// Room returns what the file system of a workspace's layers says that it has left. The error is ErrNotExist if no workspace
+// is there.
+func (l *Layers) Room(destination string) (unix.Statfs_t, error) {
+	var fs unix.Statfs_t
+	i := slices.IndexFunc(l.Workspaces, func(w Workspace) bool { return w.Destination == destination })
+	if i < 0 {
+		return fs, fmt.Errorf("workspace %q: %w", destination, ErrNotExist)
+	}
+	base, err := l.base(&l.Workspaces[i])
+	if err != nil {
+		return fs, err
+	}
+	if err := unix.Fstatfs(int(base.Fd()), &fs); err != nil {
+		return fs, fmt.Errorf("stat file system of layers: %w", err)
+	}
+	return fs, nil
+}
+
 // fail keeps a transaction that could not be committed; the views are as if it had not been. Where a quota is the cause,
 // what it wrote is thrown away: the room that it takes is the task's, which could not go on without.
 func (l *Layers) fail(tx *Transaction, cause error) error {

@@ -65,7 +65,7 @@ func TestEvidence_Docker(t *testing.T) {
 		t.Errorf("records %s, want %s", got, want)
 	}
 	text := audit(t, "export", "--log", id).Stdout
-	for _, want := range []string{`"engine":"docker"`, `MY_SETTING`, `"status":4`, `"status":137`} {
+	for _, want := range []string{`"engine":"docker"`, `MY_SETTING`, `"status":4`, `"status":137`, `"usage":{"everyMillis":`} {
 		if !strings.Contains(text, want) {
 			t.Errorf("%s is not in the log:\n%s", want, text)
 		}

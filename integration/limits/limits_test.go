@@ -17,7 +17,8 @@ import (
 // door is a way to run a script under a profile: an engine, or none.
 type door struct {
 	name string
-	run  func(t *testing.T, profile, script string) ran
+	// folders are bound at their own paths.
+	run func(t *testing.T, profile, script string, folders ...string) ran
 	// timeout is the exit code after a time limit.
 	timeout int
 	// mute says that what is written when the container has ended reaches nobody: ctr of containerd 1.6 and conmon have
@@ -42,41 +43,68 @@ func doors(t *testing.T) []door {
 	t.Helper()
 	reloaded.Do(func() { reloadDocker(t) })
 	return []door{
-		{name: "agentsafe", run: func(t *testing.T, profile, script string) ran {
+		{name: "agentsafe", run: func(t *testing.T, profile, script string, folders ...string) ran {
 			d := box.Bare(t, harness.Peer{Name: profile, Path: wrapper(profile)})
-			bundle := box.Bundle(t, harness.Sh(script))
+			bundle := box.Bundle(t, func(s *specs.Spec) {
+				harness.Sh(script)(s)
+				for _, f := range folders {
+					s.Mounts = append(s.Mounts, specs.Mount{Destination: f, Type: "bind", Source: f, Options: []string{"rbind"}})
+				}
+			})
 			r := d.Do(t, "run", "--bundle", bundle.Dir, bundle.ID)
 			return ran{Result: r, id: bundle.ID}
 		}, timeout: 137},
-		{name: "docker", run: func(t *testing.T, profile, script string) ran {
+		{name: "docker", run: func(t *testing.T, profile, script string, folders ...string) ran {
 			id := filepath.Join(box.TempDir(t), "id")
-			r := docker.Do(t, "run", "--rm", "--cidfile", id, "--network", "none", "--runtime", profile, image, "sh", "-c", script)
+			args := append([]string{"run", "--rm", "--cidfile", id, "--network", "none", "--runtime", profile}, volumes(folders)...)
+			r := docker.Do(t, append(args, image, "sh", "-c", script)...)
 			return ran{Result: r, id: read(t, id)}
 		}, timeout: 137},
-		{name: "containerd with runc's shim", run: func(t *testing.T, profile, script string) ran {
+		{name: "containerd with runc's shim", run: func(t *testing.T, profile, script string, folders ...string) ran {
 			id := box.ID()
-			args := containerd.RunArgs(harness.Peer{Name: profile, Path: wrapper(profile)}, []string{"--rm"}, "docker.io/library/"+image, id, "sh", "-c", script)
+			args := containerd.RunArgs(harness.Peer{Name: profile, Path: wrapper(profile)}, append([]string{"--rm"}, mounts(folders)...), "docker.io/library/"+image, id, "sh", "-c", script)
 			return ran{Result: box.Run(t, harness.Cmd{Args: args}), id: id}
 		}, timeout: 137, mute: true},
-		{name: "containerd with our shim", run: func(t *testing.T, profile, script string) ran {
+		{name: "containerd with our shim", run: func(t *testing.T, profile, script string, folders ...string) ran {
 			id := box.ID()
-			return ran{Result: containerd.Do(t, "run", "--rm", "--runtime", shimPath(profile), "docker.io/library/"+image, id, "sh", "-c", script), id: id}
+			args := append([]string{"run", "--rm", "--runtime", shimPath(profile)}, mounts(folders)...)
+			return ran{Result: containerd.Do(t, append(args, "docker.io/library/"+image, id, "sh", "-c", script)...), id: id}
 		}, timeout: 137},
-		{name: "agentsafectl", run: func(t *testing.T, profile, script string) ran {
+		{name: "agentsafectl", run: func(t *testing.T, profile, script string, folders ...string) ran {
 			id, data := box.ID(), filepath.Join(box.Dir, "data")
-			return ran{id: id, data: data, Result: box.Run(t, harness.Cmd{Args: []string{
-				program("agentsafectl"), "--data-dir", data, "run", "--id", id, "--profile", profile, "--rootfs", rootfs, "--user", "0", "--", "sh", "-c", script,
-			}})}
+			args := []string{program("agentsafectl"), "--data-dir", data, "run", "--id", id, "--profile", profile, "--rootfs", rootfs, "--user", "0"}
+			for _, f := range folders {
+				args = append(args, "--workspace", f)
+			}
+			return ran{id: id, data: data, Result: box.Run(t, harness.Cmd{Args: append(args, "--", "sh", "-c", script)})}
 		}, timeout: 124},
-		{name: "podman", run: func(t *testing.T, profile, script string) ran {
+		{name: "podman", run: func(t *testing.T, profile, script string, folders ...string) ran {
 			id := filepath.Join(box.TempDir(t), "id")
 			// conmon leaves a file named oom in its current directory.
-			r := box.Run(t, harness.Cmd{Dir: filepath.Dir(id), Args: podman.Args(harness.Peer{Name: profile, Path: wrapper(profile)},
+			args := append([]string{
 				"run", "--rm", "--cidfile", id, "--network", "none", "--cgroup-parent", box.CgroupParent(),
-				"--ulimit", "nofile=1024:1024", "--ulimit", "nproc=1024:1024", image, "sh", "-c", script)})
+				"--ulimit", "nofile=1024:1024", "--ulimit", "nproc=1024:1024",
+			}, volumes(folders)...)
+			r := box.Run(t, harness.Cmd{Dir: filepath.Dir(id), Args: podman.Args(harness.Peer{Name: profile, Path: wrapper(profile)},
+				append(args, image, "sh", "-c", script)...)})
 			return ran{Result: r, id: read(t, id)}
 		}, timeout: 137, mute: true},
 	}
+}
+
+// volumes binds folders at their own paths, for Docker and Podman; mounts for ctr.
+func volumes(folders []string) (args []string) {
+	for _, f := range folders {
+		args = append(args, "--volume", f+":"+f)
+	}
+	return args
+}
+
+func mounts(folders []string) (args []string) {
+	for _, f := range folders {
+		args = append(args, "--mount", "type=bind,src="+f+",dst="+f+",options=rbind:rw")
+	}
+	return args
 }
 
 func read(t *testing.T, file string) string {

@@ -3,6 +3,7 @@ package limits
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"os"
 	"os/exec"
@@ -18,6 +19,10 @@ import (
 )
 
 const image = "busybox:test"
+
+// layerStore is where the programs keep layers. In the box /var/lib is an overlay, which can't hold another one's upper
+// directory, so a directory of the machine's own file system is bound there.
+const layerStore = "/var/lib/agentsafe/layers"
 
 var (
 	box        *harness.Box
@@ -39,6 +44,8 @@ func policies() map[string]string {
 		"words": "limits: {outputBytes: 4KiB}\nevidence: {mode: \"on\"}",
 		"drop":  `limits: {outputBytes: 4KiB, onOutput: discard}`,
 		"gaps":  `evidence: {mode: "on", onFull: gap}`,
+		"room":  "filesystem: {workspace: {mode: overlay}}\nlimits: {layerBytes: 4MiB}\nevidence: {mode: \"on\"}",
+		"sends": "network: {mode: gateway, dialFrom: host, allow: [\"" + harness.Outside + "/32:" + harness.OutsidePort + "\"]}\nlimits: {egressBytes: 64KiB}\nevidence: {mode: \"on\"}",
 	}
 }
 
@@ -58,6 +65,13 @@ func TestMain(m *testing.M) {
 			if err := installPolicies(); err != nil {
 				return nil, err
 			}
+			backing := filepath.Join(b.Dir, "layers")
+			if err := errors.Join(os.MkdirAll(backing, 0o700), os.MkdirAll(layerStore, 0o700)); err != nil {
+				return nil, err
+			}
+			if err := unix.Mount(backing, layerStore, "", unix.MS_BIND, ""); err != nil {
+				return nil, fmt.Errorf("bind %s: %w", layerStore, err)
+			}
 			if docker, err = b.StartDocker(); err != nil {
 				return nil, err
 			}
@@ -65,11 +79,7 @@ func TestMain(m *testing.M) {
 				return docker.Stop, err
 			}
 			stop := func() error {
-				err := containerd.Stop()
-				if derr := docker.Stop(); err == nil {
-					err = derr
-				}
-				return err
+				return errors.Join(containerd.Stop(), docker.Stop(), unix.Unmount(layerStore, unix.MNT_DETACH))
 			}
 			if err := docker.Import(busybox.Tar, image); err != nil {
 				return stop, err

@@ -214,14 +214,23 @@ func firstOf(a, b string) string {
 
 // withinBytes counts bytes from the task, withinIngress those to it.
 func (g *Gateway) withinBytes(n int64) bool {
-	return within(g.sent.Add(n), g.shared.Load().limits.EgressBytes)
+	return g.within("limits.egressBytes", "sent", g.sent.Add(n), n, g.shared.Load().limits.EgressBytes)
 }
 
 func (g *Gateway) withinIngress(n int64) bool {
-	return within(g.got.Add(n), g.shared.Load().limits.IngressBytes)
+	return g.within("limits.ingressBytes", "received", g.got.Add(n), n, g.shared.Load().limits.IngressBytes)
 }
 
-func within(n, limit int64) bool { return limit == 0 || n < limit }
+// within judges a sum to which n was added; the step over a limit is a line of the log.
+func (g *Gateway) within(rule, what string, sum, n, limit int64) bool {
+	if limit == 0 || sum < limit {
+		return true
+	}
+	if sum-n < limit {
+		g.log.add(Event{Event: "limit", Code: egress.OverLimit, Rule: rule, Reason: fmt.Sprintf("the %d bytes that may be %s are used up (%s)", limit, what, rule)})
+	}
+	return false
+}
 
 // close ends a session and logs what it moved.
 func (s *session) close() {

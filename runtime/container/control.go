@@ -109,6 +109,15 @@ func (c *Container) Stats() (*cgroup.Stats, error) {
 	return g.Stats()
 }
 
+// OpenMeter opens what tells the container's use of memory, processors and processes; the caller closes it.
+func (c *Container) OpenMeter() (*cgroup.Meter, error) {
+	g, err := c.mustGroup()
+	if err != nil {
+		return nil, err
+	}
+	return g.OpenMeter()
+}
+
 // PIDs lists the container's processes, in the caller's pid namespace.
 func (c *Container) PIDs() ([]int, error) {
 	g, err := c.mustGroup()

@@ -184,6 +184,18 @@ func (m *monitorClient) Pump(pid int, outs []Output) error {
 	return wire.Call(m.conn, callTimeout, r, files...)
 }
 
+// Refusals implements Supervisor.
+func (m *monitorClient) Refusals(since uint64) (*wire.Refusals, error) {
+	reply, err := wire.Ask(m.conn, callTimeout, &wire.Request{Op: wire.OpRefusals, Since: since})
+	if err != nil {
+		return nil, err
+	}
+	if reply.Refusals == nil {
+		return &wire.Refusals{}, nil
+	}
+	return reply.Refusals, nil
+}
+
 // Close implements Supervisor. It returns when the monitor has ended.
 func (m *monitorClient) Close(ctx context.Context) error {
 	pidfd, err := m.c.monitorPidFD()

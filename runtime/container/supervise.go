@@ -28,6 +28,8 @@ type Supervisor interface {
 	// Pump moves the streams of a process (0 is the first one) to where its engine wants them, within the profile's
 	// limit. The files are the caller's.
 	Pump(pid int, outs []Output) error
+	// Refusals returns what the container has been refused since the mark of an earlier call; since 0, only a mark.
+	Refusals(since uint64) (*wire.Refusals, error)
 	// Close is called when every process of the container has ended and its state is about to go.
 	Close(ctx context.Context) error
 }
@@ -45,6 +47,10 @@ type End struct {
 	PIDsRefused uint64 `json:"pidsRefused,omitempty"`
 	// OutputsCut counts the streams that were ended because a process wrote more than it may.
 	OutputsCut uint64 `json:"outputsCut,omitempty"`
+	// LayersFull counts how often the layers of a workspace became full, EgressCut the limits of bytes that the gateway
+	// has met.
+	LayersFull uint64 `json:"layersFull,omitempty"`
+	EgressCut  uint64 `json:"egressCut,omitempty"`
 }
 
 // EndReason names a limit.
@@ -56,7 +62,9 @@ const (
 	EndCPUTime    EndReason = "cpu-time"
 	EndOOM        EndReason = "oom"
 	EndOutput     EndReason = "output"
-	EndPIDs       EndReason = "pids"       // in evidence only: it refuses processes and ends nothing
+	EndPIDs       EndReason = "pids"       // in evidence only, like the next two: it refuses processes and ends nothing
+	EndLayers     EndReason = "layers"     // what layers may hold
+	EndEgress     EndReason = "egress"     // what the gateway relays
 	EndEvidence   EndReason = "evidence"   // it could not be written, and the profile says stop
 	EndSupervisor EndReason = "supervisor" // a helper without which the container must not go on
 )
@@ -138,8 +146,14 @@ func (c *Container) CPUTime() (time.Duration, error) {
 // asked for every container, so it looks at fields only.
 func needsSupervisor(p *profiles.Profile) bool {
 	return !p.Unrestricted && (p.Limits.WallClock > 0 || p.Limits.CPUTime > 0 || p.Exec.WallClock > 0 || transacts(p) ||
-		countsOutput(p) ||
+		countsOutput(p) || boundsLayers(p) ||
 		p.Evidence.Mode == "on" || p.Evidence.Denials != "" || p.Network.Mode == profiles.NetworkGateway)
+}
+
+// boundsLayers reports whether somebody has to notice that a workspace's layers are full.
+func boundsLayers(p *profiles.Profile) bool {
+	w := &p.Filesystem.Workspace
+	return w.Mode == profiles.WorkspaceOverlay && (p.Limits.LayerBytes > 0 || p.Limits.LayerInodes > 0 || w.QuotaBytes > 0)
 }
 
 // execWallClock is the time limit of an exec: the caller's or the profile's, whichever is shorter; 0 is none.

@@ -80,7 +80,7 @@ func (l *Log) Add(d Denial) bool {
 	if l == nil {
 		return false
 	}
-	d.clip()
+	d = d.Clipped()
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	key := string(d.Kind) + " " + d.What
@@ -124,8 +124,8 @@ func (l *Log) write(d Denial) {
 	l.out.Write(append(line, '\n')) //nolint:errcheck // a full file system must not end the task
 }
 
-// clip bounds what comes from a task, and keeps it printable JSON.
-func (d *Denial) clip() {
+// Clipped returns a denial whose strings, which a task may have chosen, are bounded and valid UTF-8.
+func (d Denial) Clipped() Denial {
 	for _, s := range []*string{&d.What, &d.Answer, &d.Rule, &d.Why, &d.Allow, &d.Program} {
 		if len(*s) > maxText {
 			cut := maxText
@@ -136,6 +136,7 @@ func (d *Denial) clip() {
 		}
 		*s = strings.ToValidUTF8(*s, "?")
 	}
+	return d
 }
 
 // ParseLine reads one line of a log.

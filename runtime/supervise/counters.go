@@ -2,6 +2,7 @@ package supervise
 
 import (
 	"fmt"
+	"strings"
 	"time"
 
 	"github.com/agentsafe/agentsafe/runtime/audit"
@@ -21,19 +22,23 @@ func (s *Supervisor) noteCounters() {
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if oom == 0 && refused == 0 && s.cut == 0 && s.end == nil {
+	s.counts.OOMKills, s.counts.PIDsRefused = oom, refused
+	if !counted(&s.counts) && s.end == nil {
 		return
 	}
 	if s.end == nil {
 		s.end = &container.End{At: time.Now().UTC()}
 	}
-	s.end.OOMKills, s.end.PIDsRefused, s.end.OutputsCut = oom, refused, s.cut
+	s.countInto(s.end)
 	if s.end.Reason == "" && oom > 0 {
 		s.end.Reason = container.EndOOM
 		s.end.Message = oomMessage(oom)
 	}
-	if s.end.Reason == "" && refused > 0 {
-		s.end.Message = s.refusedMessage(s.end)
+	if refused > 0 {
+		s.notes = append(s.notes, s.refusedMessage(s.end))
+	}
+	if s.end.Reason == "" && len(s.notes) > 0 {
+		s.end.Message = strings.Join(s.notes, "; it ")
 	}
 	if err := s.c.WriteEnd(s.end); err != nil {
 		s.o.Warn(err.Error())

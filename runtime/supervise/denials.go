@@ -27,10 +27,13 @@ type denialWatch struct {
 	kernel  *denials.Reader   // nil without
 	cgroups []string          // the container's lines of /proc/PID/cgroup
 	domains map[string]bool   // of Landlock, of this container
+	recent  recent
 
 	mu      sync.Mutex // of network
 	network *os.File
 	rest    []byte // of a line of the gateway's that is not complete
+	// line is told of each complete one.
+	line func(line []byte)
 }
 
 // startDenials opens the file that the container reads, and writes down what its creation was refused.
@@ -47,7 +50,7 @@ func (s *Supervisor) startDenials() error {
 		out.Close()
 		return err
 	}
-	w := &denialWatch{log: denials.NewLog(out), domains: map[string]bool{}, profile: d.Policy.Profile}
+	w := &denialWatch{log: denials.NewLog(out), domains: map[string]bool{}, profile: d.Policy.Profile, line: s.gatewayLimit}
 	if told, err := s.c.InForce(); err == nil {
 		w.profile = told
 	}
@@ -92,6 +95,7 @@ func (s *Supervisor) listenToKernel() {
 
 // refused adds a refusal that is worth a record of its own.
 func (s *Supervisor) refused(d denials.Denial) {
+	s.denials.recent.add(d)
 	if s.denials.log.Add(d) {
 		s.record(audit.TypeDenial, d) //nolint:errcheck // it is refused in any case, and the log says that something is missing
 	}
@@ -272,7 +276,9 @@ func (w *denialWatch) drain() {
 		chunk, err := r.ReadSlice('\n')
 		w.rest = append(w.rest, chunk...)
 		if err == nil {
+			w.line(w.rest)
 			if d, ok := denials.FromGateway(w.rest); ok {
+				w.recent.add(d)
 				w.log.Add(d)
 			}
 		}

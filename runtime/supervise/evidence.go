@@ -225,7 +225,7 @@ func (s *Supervisor) requested(r *wire.Record) error {
 // recordExit is called once, when the first process has ended and the kernel's counters are known.
 func (s *Supervisor) recordExit(status int) {
 	s.mu.Lock()
-	end, execs, begun := s.end, s.execCount, s.begun
+	end, execs, begun, over := s.end, s.execCount, s.begun, s.usage
 	s.mu.Unlock()
 	if s.evidence == nil {
 		return
@@ -240,6 +240,9 @@ func (s *Supervisor) recordExit(status int) {
 			"memoryBytes": stats.Memory.Usage.Max, "memoryLimitBytes": stats.Memory.Usage.Limit,
 			"cpuNanoseconds": stats.CPU.Usage.Total, "pidsLimit": stats.Pids.Limit, "pidsPeak": s.c.PIDsPeak(),
 		}
+	}
+	if series := over.stop(); series != nil {
+		data["usage"] = series
 	}
 	s.evidence.predicate.Result = r
 	s.recordEgress()

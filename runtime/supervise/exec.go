@@ -127,6 +127,7 @@ func (s *Supervisor) watchExec(r *running) {
 		r.timer.Stop()
 	}
 	r.streams.drain(s.ctx)
+	s.lookAtLayers()
 	s.mu.Lock()
 	exit := ExecExit{Exec: r.Exec, Status: status, Started: r.started, Ended: time.Now(), TimedOut: r.timedOut}
 	callbacks := s.onExec

@@ -63,6 +63,7 @@ func (s *Supervisor) commitLayers() error {
 		e.Layer = tx
 		if err == nil && tx != nil {
 			err = s.recordTransaction(e, tx)
+			s.noteDropped(tx)
 		}
 		if err != nil {
 			s.o.Warn(fmt.Sprintf("commit transaction of exec %s: %v", e.ID, err))

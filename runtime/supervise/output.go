@@ -97,7 +97,7 @@ func (s *Supervisor) firstStreams() *streams {
 // outputCut notes that a stream was ended.
 func (s *Supervisor) outputCut(pid int, name string, most int64) {
 	s.mu.Lock()
-	s.cut++
+	s.counts.OutputsCut++
 	s.mu.Unlock()
 	if pid == 0 {
 		pid = s.c.State().InitPID

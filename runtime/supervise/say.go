@@ -5,8 +5,6 @@ import (
 	"os"
 
 	"golang.org/x/sys/unix"
-
-	"github.com/agentsafe/agentsafe/runtime/container"
 )
 
 // keepStderr keeps a duplicate of the first process's standard error for one line about its end. Whoever reads the
@@ -32,16 +30,15 @@ func (s *Supervisor) say(line string, idle bool) {
 	s.said = s.write(line, idle)
 }
 
-// sayRefused tells, at the end, of processes that could not be started: the task has seen an error that names no limit.
-func (s *Supervisor) sayRefused(e *container.End) {
-	if e.PIDsRefused == 0 {
-		return
-	}
-	line := s.refusedMessage(e)
+// sayNotes tells, at the end, of limits that the task has seen as an error that names none: processes that could not be
+// started, layers that were full, connections that were reset.
+func (s *Supervisor) sayNotes() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.stderr != nil {
-		s.write(line, true)
+	for _, line := range s.notes {
+		if s.stderr != nil {
+			s.write(line, true)
+		}
 	}
 }
 

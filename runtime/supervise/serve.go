@@ -80,6 +80,10 @@ func (s *Supervisor) handle(r *wire.Request, reply *wire.Reply, files []*os.File
 		return s.Pump(r.Pump.PID, outs)
 	case r.Op == wire.OpRecord && r.Record != nil:
 		return s.requested(r.Record)
+	case r.Op == wire.OpRefusals:
+		var err error
+		reply.Refusals, err = s.Refusals(r.Since)
+		return err
 	case r.Op == wire.OpClose:
 		return s.finish(context.Background())
 	}

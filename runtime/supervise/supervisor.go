@@ -91,9 +91,16 @@ type Supervisor struct {
 	timers []*time.Timer
 
 	streams *streams // of the first process; nil if they are not counted
-	cut     uint64   // streams that were ended
+	// counts has the limits that were met and have counters; notes are lines about those that the task sees as errors
+	// that name no limit.
+	counts  container.End
+	notes   []string
+	bounded []*bounded // workspaces whose layers have a limit
+
+	layerMu sync.Mutex // of what bounded points to
 
 	evidence  *evidence    // nil without
+	usage     *usage       // nil until the container is started, and without evidence or cgroups
 	denials   *denialWatch // likewise
 	execCount int
 	// initDone is closed when everything about the first process's end has been written down.
@@ -212,6 +219,8 @@ func (s *Supervisor) Begin() error {
 	if err := s.record(audit.TypeStart, &startRecord{inputs}); err != nil {
 		return err
 	}
+	s.watchUsage()
+	s.watchLayers()
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if limit := s.limits.WallClock; limit > 0 {
@@ -266,16 +275,19 @@ func (s *Supervisor) watchCPU() {
 func (s *Supervisor) expire(e container.End) {
 	s.mu.Lock()
 	first := s.end == nil && !s.closes
+	var err error
 	if first {
 		e.At = time.Now().UTC()
+		s.countInto(&e)
 		s.end = &e
 		s.ending.Add(1) // under the lock: finish waits once it has said that it closes
+		err = s.c.WriteEnd(&e)
 	}
 	s.mu.Unlock()
 	if !first {
 		return
 	}
-	if err := s.c.WriteEnd(&e); err != nil {
+	if err != nil {
 		s.o.Warn(err.Error())
 	}
 	s.record(audit.TypeLimit, e) //nolint:errcheck // it ends in any case
@@ -357,8 +369,9 @@ func (s *Supervisor) initStatus() int {
 
 // settle writes down what limits the container has met, once its first process has ended.
 func (s *Supervisor) settle() {
-	s.noteCounters()
 	s.denials.drain()
+	s.lookOnceMore()
+	s.noteCounters()
 	e := s.End()
 	s.denials.limitMet(e)
 	s.recordCounters(e)
@@ -366,11 +379,11 @@ func (s *Supervisor) settle() {
 	case e == nil:
 		s.hangUp()
 	case e.Reason == "":
-		s.sayRefused(e)
+		s.sayNotes()
 		s.hangUp()
 	case e.Reason == container.EndOOM:
 		s.say(e.Message, true)
-		s.sayRefused(e)
+		s.sayNotes()
 		s.hangUp()
 	} // of every other reason, endAll speaks
 }

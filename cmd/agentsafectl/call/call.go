@@ -27,6 +27,9 @@ type Request struct {
 	Timeout time.Duration
 	// MaxOutput bounds what is kept of each stream, in bytes.
 	MaxOutput int
+	// Since is the mark of the call before in the same container, 0 for none: what the kernel reports late of one command
+	// is told with the next.
+	Since uint64
 }
 
 // Result is what a command did.
@@ -48,6 +51,8 @@ type Result struct {
 	// Conflicts are paths that others have changed at the same time: the transaction is kept apart.
 	Conflicts []FileConflict `json:"conflicts,omitempty"`
 	Denials   []Denial       `json:"denials,omitempty"`
+	// Next is the mark for the next call's Since.
+	Next uint64 `json:"-"`
 }
 
 // CommandError marks what is wrong with the command and not with the sandbox: no such program, no such directory.
@@ -84,7 +89,7 @@ func Run(ctx context.Context, c *container.Container, r *Request, uid, gid uint3
 		return nil, err
 	}
 	defer std.close()
-	before := measure(c)
+	before := measure(c, r.Since)
 	began := time.Now()
 	o := &container.ExecOptions{ID: r.ID, Process: r.Process, Branch: true, Stdin: std.in, Stdout: std.out, Stderr: std.err}
 	own := limit
@@ -114,8 +119,8 @@ func Run(ctx context.Context, c *container.Container, r *Request, uid, gid uint3
 	out := &Result{
 		Stdout: Visible(std.kept[0].text()), Stderr: Visible(std.kept[1].text()), ExitCode: status, TimedOut: timedOut,
 		DurationMillis: time.Since(began).Milliseconds(), StdoutTruncated: std.kept[0].dropped, StderrTruncated: std.kept[1].dropped,
-		Denials: before.denials(c),
 	}
+	out.Denials, out.Next = before.denials(c)
 	return out, out.addChanges(c, p.PID(), finished)
 }
 

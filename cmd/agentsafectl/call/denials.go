@@ -1,50 +1,41 @@
 package call
 
 import (
-	"bufio"
-	"encoding/json"
 	"fmt"
-	"io"
-	"net"
-	"os"
-	"strconv"
-
-	"golang.org/x/sys/unix"
 
 	"github.com/agentsafe/agentsafe/runtime/container"
+	"github.com/agentsafe/agentsafe/runtime/denials"
 )
 
 // Denial is something that was refused while a command ran.
 type Denial struct {
-	// Kind is "network", "memory" or "processes".
+	// Kind is "network", "syscall", "file", "memory" or "processes".
 	Kind string `json:"kind"`
-	// What was asked for: a host with its port. Empty for limits.
+	// What was asked for: a host with its port, a system call, an access and a path. Empty for limits.
 	What   string `json:"what,omitempty"`
 	Reason string `json:"reason"`
-	Count  int    `json:"count"`
+	// Rule of the profile that decided, and what would allow it, as far as they are known.
+	Rule  string `json:"rule,omitempty"`
+	Allow string `json:"allowed_by,omitempty"`
+	Count int    `json:"count"`
 }
-
-// Bounds of what is read after one command.
-const (
-	maxDenials  = 50
-	maxLogBytes = 1 << 20
-)
 
 // mark is where the counters of a container stood when a command began.
 type mark struct {
-	log          int64
+	// since is the supervisor's mark, 0 where nobody listens.
+	since        uint64
 	oom, refused uint64
 }
 
-func measure(c *container.Container) mark {
-	var m mark
-	if f := networkLog(c); f != nil {
-		if st, err := f.Stat(); err == nil {
-			m.log = st.Size()
-		}
-		f.Close()
-	}
+// measure reads the counters. since is a mark of an earlier command's, 0 for now.
+func measure(c *container.Container, since uint64) mark {
+	m := mark{since: since}
 	m.oom, m.refused = counters(c)
+	if since == 0 {
+		if r, err := refusals(c, 0); err == nil {
+			m.since = r.next
+		}
+	}
 	return m
 }
 
@@ -60,76 +51,82 @@ func counters(c *container.Container) (oom, refused uint64) {
 	return oom, refused
 }
 
-// networkLog opens the gateway's log; nil if there is no gateway.
-func networkLog(c *container.Container) *os.File {
-	fd, err := unix.Openat(int(c.Dir().Fd()), container.NetworkLog, unix.O_RDONLY|unix.O_CLOEXEC|unix.O_NOFOLLOW|unix.O_NONBLOCK, 0)
-	if err != nil {
-		return nil
-	}
-	return os.NewFile(uintptr(fd), container.NetworkLog)
+// answer is what a supervisor tells of refusals.
+type answer struct {
+	list    []Denial
+	omitted int
+	next    uint64
 }
 
-// denials are what has been refused since.
-func (m mark) denials(c *container.Container) []Denial {
-	var out []Denial
+// refusals asks the container's supervisor. One of an older version knows nothing of that.
+func refusals(c *container.Container, since uint64) (*answer, error) {
+	s, err := c.Supervisor()
+	if err != nil {
+		return nil, err
+	}
+	if s == nil {
+		return &answer{}, nil
+	}
+	r, err := s.Refusals(since)
+	if err != nil {
+		return nil, err
+	}
+	out := &answer{next: r.Next, omitted: r.Omitted}
+	for _, line := range r.List {
+		d, err := denials.ParseLine(line)
+		if err != nil {
+			return nil, err
+		}
+		if d.Kind != denials.Network && d.Kind != denials.Syscall && d.Kind != denials.File {
+			continue // limits have counters
+		}
+		why := d.Why
+		if why == "" {
+			why = "answered with " + d.Answer
+		}
+		out.list = append(out.list, Denial{
+			Kind: string(d.Kind), What: Visible(d.What), Reason: Visible(why), Rule: Visible(d.Rule), Allow: Visible(d.Allow), Count: max(d.Count, 1),
+		})
+	}
+	return out, nil
+}
+
+// denials are what has been refused since, and the mark for what comes later.
+func (m mark) denials(c *container.Container) (out []Denial, next uint64) {
 	oom, refused := counters(c)
 	if n := oom - m.oom; oom > m.oom {
-		out = append(out, Denial{Kind: "memory", Reason: "out of memory: the kernel has ended processes (limits.memory)", Count: int(n)}) //nolint:gosec // processes fit
+		out = append(out, Denial{
+			Kind: "memory", Reason: "out of memory: the kernel has ended processes", Rule: "limits.memory", Count: int(n), //nolint:gosec // processes fit
+		})
 	}
 	if n := refused - m.refused; refused > m.refused {
-		out = append(out, Denial{Kind: "processes", Reason: "too many processes: forks were refused (limits.pids)", Count: int(n)}) //nolint:gosec // forks fit
+		out = append(out, Denial{
+			Kind: "processes", Reason: "too many processes: forks were refused", Rule: "limits.pids", Count: int(n), //nolint:gosec // forks fit
+		})
 	}
-	f := networkLog(c)
-	if f == nil {
-		return out
+	if m.since == 0 {
+		return out, 0
 	}
-	defer f.Close()
-	return append(out, refusals(io.NewSectionReader(f, m.log, maxLogBytes))...)
-}
-
-// networkEvent is a line of the gateway's log, as far as it is told here.
-type networkEvent struct {
-	Decision string `json:"decision"`
-	Name     string `json:"name"`
-	Address  string `json:"address"`
-	Port     uint16 `json:"port"`
-	Reason   string `json:"reason"`
-	Count    int    `json:"count"`
-}
-
-// refusals gathers the refusals in a gateway's log: one for each destination.
-func refusals(log io.Reader) []Denial {
-	var out []Denial
-	at := map[string]int{}
-	for lines := bufio.NewScanner(log); lines.Scan(); {
-		var e networkEvent
-		if json.Unmarshal(lines.Bytes(), &e) != nil || e.Decision != "refuse" {
-			continue
-		}
-		what := e.Name
-		if what == "" {
-			what = e.Address
-		}
-		if e.Port != 0 {
-			what = net.JoinHostPort(what, strconv.Itoa(int(e.Port)))
-		}
-		if i, ok := at[what]; ok {
-			out[i].Count += max(e.Count, 1)
-			continue
-		}
-		if len(out) == maxDenials {
-			continue
-		}
-		at[what] = len(out)
-		out = append(out, Denial{Kind: "network", What: Visible(what), Reason: Visible(e.Reason), Count: max(e.Count, 1)})
+	r, err := refusals(c, m.since)
+	if err != nil {
+		return out, m.since
 	}
-	return out
+	out = append(out, r.list...)
+	if r.omitted > 0 {
+		out = append(out, Denial{Kind: "note", Reason: "more was refused than is listed", Count: r.omitted})
+	}
+	return out, r.next
 }
 
 // String is one line for people.
 func (d Denial) String() string {
-	if d.What == "" {
-		return fmt.Sprintf("%s: %s (%d)", d.Kind, d.Reason, d.Count)
+	s := d.Kind
+	if d.What != "" {
+		s += ": " + d.What
 	}
-	return fmt.Sprintf("%s: %s: %s (%d)", d.Kind, d.What, d.Reason, d.Count)
+	s += ": " + d.Reason
+	if d.Rule != "" {
+		s += " [" + d.Rule + "]"
+	}
+	return fmt.Sprintf("%s (%d)", s, d.Count)
 }

@@ -10,9 +10,11 @@
 //
 // What is wrong with the command (no such program) is a [CommandError]; every other error is the sandbox's.
 //
-// Refusals that belong to a command are told by counting: those of the network gateway, the forks that the limit of
-// processes refused, and the processes that the kernel ended for want of memory while the command ran. Commands that
-// run at the same time in one container share them.
+// What was refused while a command ran: by the network gateway, and by system call filters and Landlock where the profile
+// has the kernel report it, as the container's supervisor hears of it; the forks that the limit of processes refused and
+// the processes that the kernel ended for want of memory, by counting. Commands that run at the same time in one
+// container share them.
 //
-// Minimum kernel: 5.15. Rejected: reading the task's system calls to name each refusal (a tracer in every tool call).
+// Minimum kernel: 5.15. Rejected: reading the task's system calls to name each refusal (a tracer in every tool call);
+// reading the file of denials that the container sees (it has each thing at its first, 10th, 100th time only).
 package call

@@ -98,6 +98,8 @@ func (s *set) container(e *ps.Entry) {
 	defer c.Close()
 	if end, err := c.End(); err == nil && end != nil {
 		s.add("agentsafe_container_outputs_cut_total", "counter", "Streams that were ended by limits.outputBytes.", id, float64(end.OutputsCut))
+		s.add("agentsafe_container_layers_full_total", "counter", "How often layers with a limit were full.", id, float64(end.LayersFull))
+		s.add("agentsafe_container_egress_cut_total", "counter", "Limits of the network's bytes that were used up.", id, float64(end.EgressCut))
 		if end.Reason != "" {
 			s.add("agentsafe_container_ended", "gauge", "1 if a limit has ended the container, by its reason.", labels("id", e.ID, "reason", string(end.Reason)), 1)
 		}

@@ -37,6 +37,8 @@ const (
 	OpPump = "pump"
 	// OpRecord asks for a line in the evidence.
 	OpRecord = "record"
+	// OpRefusals asks what the container has been refused since a mark.
+	OpRefusals = "refusals"
 	// OpClose asks the supervisor to finish: every process of the container has ended.
 	OpClose = "close"
 )
@@ -49,6 +51,8 @@ type Request struct {
 	Exited *Exited `json:"exited,omitempty"`
 	Record *Record `json:"record,omitempty"`
 	Pump   *Pump   `json:"pump,omitempty"`
+	// Since is the mark of OpRefusals.
+	Since uint64 `json:"since,omitempty"`
 
 	Refused *Refused `json:"refused,omitempty"`
 }
@@ -119,9 +123,20 @@ type Record struct {
 	Data json.RawMessage `json:"data"`
 }
 
+// Refusals are what a container has been refused: each thing once, with how often it was, as package denials writes it.
+type Refusals struct {
+	List []json.RawMessage `json:"list,omitempty"`
+	// Omitted is how many of them did not fit.
+	Omitted int `json:"omitted,omitempty"`
+	// Next is the mark for what comes after these; 0 where nobody listens.
+	Next uint64 `json:"next"`
+}
+
 // Reply answers a request; Error is empty if it was done.
 type Reply struct {
 	Error string `json:"error,omitempty"`
+	// Refusals answers OpRefusals.
+	Refusals *Refusals `json:"refusals,omitempty"`
 	// TimedOut answers OpExited: the process's own time limit has ended it.
 	TimedOut bool `json:"timedOut,omitempty"`
 }
