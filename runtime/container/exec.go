@@ -52,6 +52,7 @@ type Process struct {
 	child *initproc.Child
 	// cgroup holds this process and its descendants, nil if they are not told from the container's others.
 	cgroup *cgroup.Branch
+	born   bool // in cgroup
 	// exited tells the supervisor of the end; nil if there is none.
 	exited   func(pid, status int) (timedOut bool)
 	timedOut bool // known once Wait has returned
@@ -206,7 +207,7 @@ func (c *Container) execute(o *ExecOptions) (*Process, error) {
 	defer closeFiles(ends)
 	defer closeOutputs(outs)
 	if err == nil {
-		p.child, err = c.spawnExec(counted, process, pidfd, tx)
+		p.child, err = c.spawnExec(counted, process, pidfd, tx, c.birthplace(p))
 	}
 	if err == nil {
 		err = explainExec(c.admit(p, process, o.Cgroups), process.Args)
@@ -260,7 +261,25 @@ func (c *Container) checkExec(o *ExecOptions) error {
 	return nil
 }
 
-func (c *Container) spawnExec(o *ExecOptions, process *specs.Process, pidfd *os.File, tx *transaction) (*initproc.Child, error) {
+// birthplace opens the process's sub-cgroup if it can be cloned into it; nil if it has to be moved there.
+func (c *Container) birthplace(p *Process) *os.File {
+	if p.cgroup == nil {
+		return nil
+	}
+	g, err := c.cgroupGroup()
+	if err != nil || g == nil {
+		return nil // admit tells
+	}
+	dir := p.cgroup.Open(g)
+	p.born = dir != nil
+	return dir
+}
+
+// spawnExec starts the child; it takes ownership of birthplace, which may be nil.
+func (c *Container) spawnExec(o *ExecOptions, process *specs.Process, pidfd *os.File, tx *transaction, birthplace *os.File) (*initproc.Child, error) {
+	if birthplace != nil {
+		defer birthplace.Close()
+	}
 	root, err := os.OpenFile("/proc/"+strconv.Itoa(c.state.InitPID)+"/root", unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
 	if errors.Is(err, unix.ENOENT) {
 		// On its way out: a process gives up its root before it becomes a zombie.
@@ -318,7 +337,7 @@ func (c *Container) spawnExec(o *ExecOptions, process *specs.Process, pidfd *os.
 	if c.state.HostMounts {
 		in.RootFD = don.Add(root)
 	}
-	return initproc.Spawn(initproc.PlanExec(in), host, &initproc.SpawnOptions{Donation: don})
+	return initproc.Spawn(initproc.PlanExec(in), host, &initproc.SpawnOptions{Donation: don, Cgroup: birthplace})
 }
 
 // joinFlags are the namespaces that an exec joins, all at once, through the first process's pidfd.
@@ -361,15 +380,14 @@ func (c *Container) admit(p *Process, process *specs.Process, sub map[string]str
 	if err != nil {
 		return err
 	}
-	if g != nil {
-		if err := g.AddExec(child.PID, c.state.InitPID, sub); err != nil {
-			return err
-		}
+	switch {
+	case p.cgroup != nil:
+		err = p.cgroup.AddTo(g, child.PID, c.state.InitPID, p.born)
+	case g != nil:
+		err = g.AddExec(child.PID, c.state.InitPID, sub)
 	}
-	if p.cgroup != nil {
-		if err := p.cgroup.Add(child.PID); err != nil {
-			return err
-		}
+	if err != nil {
+		return err
 	}
 	if adj := process.OOMScoreAdj; adj != nil {
 		if err := writeOOMScore(child.PID, *adj); err != nil {

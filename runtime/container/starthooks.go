@@ -84,7 +84,7 @@ func (c *Container) startHook(o *ExecOptions, process *specs.Process) (*initproc
 		return nil, err
 	}
 	defer pidfd.Close()
-	child, err := c.spawnExec(o, process, pidfd, nil)
+	child, err := c.spawnExec(o, process, pidfd, nil, nil)
 	if err != nil {
 		return nil, err
 	}
