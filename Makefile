@@ -120,9 +120,10 @@ bench-layers: build
 	$(GO) test -count=1 -timeout 60m -v -run 'TestBenchExec|TestBenchWork' ./integration/layers | grep -v '^=== '
 	@AGENTSAFE_BENCH_LAYERS="$${AGENTSAFE_BENCH_LAYERS:-1000 10000 100000}" $(GO) test -count=1 -timeout 30m -run TestBenchLayers ./fs/layer
 
-## bench-evidence: tool calls with and without evidence, a million records verified, the output pump
+## bench-evidence: tool calls beside bare execs through the shim, with and without evidence, a million records verified, the output pump
 bench-evidence: build
 	@AGENTSAFE_BENCH_EVIDENCE=1 $(GO) test -count=1 -run '^TestBenchEvidence$$' -v ./cmd/agentsafectl | grep -v '^=== '
+	@AGENTSAFE_BENCH_EVIDENCE=1 $(GO) test -count=1 -run '^TestBenchToolCall$$' -v ./integration/shim | grep -v '^=== '
 	@$(GO) test -run '^$$' -bench '^BenchmarkVerify$$' -benchtime 1000000x ./runtime/audit | grep Benchmark
 	@$(GO) test -run '^$$' -bench '^BenchmarkLimit$$' ./runtime/pump | grep Benchmark
 
