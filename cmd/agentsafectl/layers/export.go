@@ -92,9 +92,7 @@ func export(w io.Writer, cmp *layer.Comparison, format, name string) error {
 			if err != nil {
 				return err
 			}
-			for _, p := range left {
-				fmt.Fprintf(os.Stderr, "agentsafectl: note: a patch can't hold %s\n", show.SafeName(p))
-			}
+			noteLeft("a patch", left)
 		}
 		return nil
 	case "tar", "oci-layer":
@@ -106,13 +104,22 @@ func export(w io.Writer, cmp *layer.Comparison, format, name string) error {
 				o = show.TarOptions{Prefix: strings.TrimPrefix(path.Clean(c.Workspace.Destination)+"/", "/"), Whiteouts: true}
 			}
 			s := show.Comparison{Old: c.Old, New: c.New, Changes: c.Changes}
-			if err := t.Add(&s, o); err != nil {
+			left, err := t.Add(&s, o)
+			if err != nil {
 				return err
 			}
+			noteLeft("an archive of this kind", left)
 		}
 		return t.Close()
 	}
 	return fmt.Errorf("export: format %q: want patch, git, tar or oci-layer", format)
+}
+
+// noteLeft says what an export leaves out.
+func noteLeft(what string, paths []string) {
+	for _, p := range paths {
+		fmt.Fprintf(os.Stderr, "agentsafectl: note: %s can't hold %s\n", what, show.SafeName(p))
+	}
 }
 
 // mailHead writes what stands before a patch in a mail that git am takes. The subject is one line of visible characters.

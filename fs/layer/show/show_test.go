@@ -9,6 +9,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -165,8 +166,8 @@ func TestTarWhiteouts(t *testing.T) {
 	c, _ := trees(t, map[string]string{"gone": "x", "d/f": "x"}, map[string]string{"d/g": "new"})
 	var b bytes.Buffer
 	w := NewTar(&b)
-	if err := w.Add(c, TarOptions{Prefix: "work/", Whiteouts: true}); err != nil {
-		t.Fatal(err)
+	if left, err := w.Add(c, TarOptions{Prefix: "work/", Whiteouts: true}); err != nil || len(left) > 0 {
+		t.Fatal(left, err)
 	}
 	if err := w.Close(); err != nil {
 		t.Fatal(err)
@@ -184,5 +185,40 @@ func TestTarWhiteouts(t *testing.T) {
 	}
 	if got := strings.Join(names, " "); got != "work/d/g work/d/.wh.f work/.wh.gone" {
 		t.Errorf("archive: %s", got)
+	}
+}
+
+// TestAttack_TarWhiteoutName: a file of a task's whose name would delete another one where an OCI layer is unpacked.
+func TestAttack_TarWhiteoutName(t *testing.T) {
+	for _, whiteouts := range []bool{true, false} {
+		c, _ := trees(t, map[string]string{"kept": "x"}, map[string]string{"kept": "x", ".wh.kept": "", "d/.wh..wh..opq": "", ".wh.d/f": "", "ok.wh.x": ""})
+		var b bytes.Buffer
+		w := NewTar(&b)
+		left, err := w.Add(c, TarOptions{Whiteouts: whiteouts})
+		if err != nil || w.Close() != nil {
+			t.Fatal(err)
+		}
+		wanted, names := []string{"ok.wh.x"}, []string{}
+		if !whiteouts { // in a plain archive a name is a name
+			wanted = []string{".wh.d/f", ".wh.kept", "d/.wh..wh..opq", "ok.wh.x"}
+		}
+		for r := tar.NewReader(&b); ; {
+			h, err := r.Next()
+			if err == io.EOF {
+				break
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+			if h.Typeflag == tar.TypeReg {
+				names = append(names, h.Name)
+			}
+		}
+		if got, want := strings.Join(names, " "), strings.Join(wanted, " "); got != want {
+			t.Errorf("whiteouts %v: archive %s, want %s; left %q", whiteouts, got, want, left)
+		}
+		if whiteouts && !slices.Contains(left, ".wh.kept") {
+			t.Errorf("left out: %q", left)
+		}
 	}
 }

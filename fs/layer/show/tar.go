@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io"
 	"path"
+	"strings"
 	"time"
 
 	"github.com/agentsafe/agentsafe/fs/layer/tree"
@@ -32,14 +33,17 @@ func (t *Tar) Close() error {
 	return nil
 }
 
-// Add adds the changes of one comparison. Devices and sockets are left out: whoever unpacks an archive of a task's files
-// is not to make them.
-func (t *Tar) Add(c *Comparison, o TarOptions) error {
+// Add adds the changes of one comparison, and returns the paths that it leaves out: devices and sockets, which whoever
+// unpacks an archive of a task's files is not to make, and in an OCI layer files whose names mean deletions there: a task
+// that makes .wh.passwd would have passwd deleted (TestAttack_TarWhiteoutName).
+func (t *Tar) Add(c *Comparison, o TarOptions) (left []string, err error) {
 	for i := range c.Changes {
 		ch := &c.Changes[i]
 		var err error
 		switch {
 		case ch.Op == tree.Times:
+		case o.Whiteouts && strings.Contains("/"+ch.Path, "/.wh."), ch.Op != tree.Delete && (ch.Kind == tree.Device || ch.Kind == tree.Socket):
+			left = append(left, ch.Path)
 		case ch.Op == tree.Delete && o.Whiteouts:
 			dir, name := path.Split(o.Prefix + ch.Path)
 			err = t.w.WriteHeader(&tar.Header{Typeflag: tar.TypeReg, Name: dir + ".wh." + name, Mode: 0o644, Format: tar.FormatPAX})
@@ -48,10 +52,10 @@ func (t *Tar) Add(c *Comparison, o TarOptions) error {
 			err = t.entry(c, ch, o)
 		}
 		if err != nil {
-			return fmt.Errorf("archive %q: %w", ch.Path, err)
+			return left, fmt.Errorf("archive %q: %w", ch.Path, err)
 		}
 	}
-	return nil
+	return left, nil
 }
 
 func (t *Tar) entry(c *Comparison, ch *tree.Change, o TarOptions) error {
