@@ -33,7 +33,12 @@ func (l *Layers) StateDigest() (string, error) {
 		if c.Op == tree.Delete {
 			continue
 		}
-		if err := l.hashContent(h, c); err != nil {
+		upper, closeUpper, err := l.upper(c.w, upperDir(c.w))
+		if err == nil {
+			err = hashFile(h, upper, c.Kind, c.Path)
+			closeUpper()
+		}
+		if err != nil {
 			return "", fmt.Errorf("hash %q: %w", c.Path, err)
 		}
 	}

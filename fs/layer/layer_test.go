@@ -480,3 +480,25 @@ func TestLogIsBounded(t *testing.T) {
 		t.Errorf("%d transactions are kept, %d of those with changes", len(l.Transactions), kept)
 	}
 }
+
+// TestAttack_ChangedWhileStaged: the task changes a file between the look at the plan's digest and the copy of the file.
+func TestAttack_ChangedWhileStaged(t *testing.T) {
+	b := newBench(t, start)
+	b.run(func(d string) { write(t, d, map[string]string{"a": "2", "new/f": "n"}) })
+	plan, err := b.l.PlanPromotion(nil)
+	must(t, err)
+	for _, evil := range []bool{false, true} {
+		if evil {
+			write(t, b.view(), map[string]string{"a": "evil"})
+		}
+		targets, err := b.l.openTargets(newPromotion(plan.Taken()))
+		must(t, err)
+		defer targets.close()
+		must(t, targets.stage(b.l))
+		if err := targets.verify(plan.Digest); errors.Is(err, ErrConflict) != evil {
+			t.Errorf("evil %v: %v", evil, err)
+		}
+		must(t, targets.clean())
+	}
+	same(t, "host", content(t, b.host), map[string]string{"a": "1", "d": "dir", "d/x": "x", "d/y": "y", "keep": "dir", "keep/k": "k"})
+}

@@ -249,29 +249,36 @@ func (l *Layers) addParents(plan *PromotionPlan, all []Item) {
 func (l *Layers) digest(plan *PromotionPlan) (string, error) {
 	h := sha256.New()
 	for _, i := range plan.Taken() {
-		fmt.Fprintf(h, "%q %q %s %s %o\n", i.Workspace, i.Path, i.Op, i.Kind, i.New.Mode&0o777)
-		if i.Op == tree.Delete {
+		if !i.writes() {
 			continue
 		}
-		if err := l.hashContent(h, &i); err != nil {
+		upper, closeUpper, err := l.upper(i.w, upperDir(i.w))
+		if err == nil {
+			err = i.hash(h, upper, i.Path)
+			closeUpper()
+		}
+		if err != nil {
 			return "", fmt.Errorf("hash %q: %w", i.Path, err)
 		}
 	}
 	return "sha256:" + hex.EncodeToString(h.Sum(nil)), nil
 }
 
-func (l *Layers) hashContent(h io.Writer, i *Item) error {
-	if i.Merged {
+// writes reports whether a promotion of the item does anything: a directory that is there stays as it is.
+func (i *Item) writes() bool { return i.Op == tree.Delete || i.Kind != tree.Dir || i.Was != tree.Dir }
+
+// hash adds what would be written, with the content that root has at a path.
+func (i *Item) hash(h io.Writer, root tree.Root, path string) error {
+	fmt.Fprintf(h, "%q %q %s %s %o\n", i.Workspace, i.Path, i.Op, i.Kind, i.New.Mode&0o777)
+	switch {
+	case i.Op == tree.Delete:
+		return nil
+	case i.Merged:
 		_, err := h.Write(i.merged)
 		fmt.Fprintf(h, "\n%d\n", len(i.merged))
 		return err
 	}
-	upper, closeUpper, err := l.upper(i.w, upperDir(i.w))
-	if err != nil {
-		return err
-	}
-	defer closeUpper()
-	return hashFile(h, upper, i.Kind, i.Path)
+	return hashFile(h, root, i.Kind, path)
 }
 
 // errLeft is a promotion that would write nothing.

@@ -2,6 +2,7 @@ package layer
 
 import (
 	"crypto/rand"
+	"crypto/sha256"
 	"encoding/hex"
 	"errors"
 	"fmt"
@@ -58,27 +59,13 @@ func (l *Layers) Promote(plan *PromotionPlan) error {
 	if digest, err := l.digest(plan); err != nil || digest != plan.Digest {
 		return fmt.Errorf("promote: the layer has changed since the plan was made: %w", errors.Join(err, ErrConflict))
 	}
-	var random [8]byte
-	rand.Read(random[:])
-	p := &promotion{Stage: stagePrefix + hex.EncodeToString(random[:])}
-	for i := range taken {
-		op := opPut
-		switch {
-		case taken[i].Op == tree.Delete:
-			op = opRemove
-		case taken[i].Kind == tree.Dir && taken[i].Was != tree.Dir:
-			op = opMkdir
-		case taken[i].Kind == tree.Dir:
-			continue
-		}
-		p.Items = append(p.Items, promotionItem{taken[i].w.Name, taken[i].Path, op, taken[i].Merged, &taken[i]})
-	}
+	p := newPromotion(taken)
 	l.Pending = &Pending{Op: opPromote, Promotion: p}
 	if err := l.save(); err != nil {
 		l.Pending = nil
 		return err
 	}
-	if err := l.runPromotion(p); errors.Is(err, errHalfWritten) {
+	if err := l.runPromotion(p, plan.Digest); errors.Is(err, errHalfWritten) {
 		return fmt.Errorf("promote: the next command on these layers completes it: %w", err)
 	} else if err != nil {
 		l.Pending = nil
@@ -88,14 +75,37 @@ func (l *Layers) Promote(plan *PromotionPlan) error {
 	return l.save()
 }
 
+func newPromotion(taken []Item) *promotion {
+	var random [8]byte
+	rand.Read(random[:])
+	p := &promotion{Stage: stagePrefix + hex.EncodeToString(random[:])}
+	for i := range taken {
+		op := opPut
+		switch {
+		case !taken[i].writes():
+			continue
+		case taken[i].Op == tree.Delete:
+			op = opRemove
+		case taken[i].Kind == tree.Dir:
+			op = opMkdir
+		}
+		p.Items = append(p.Items, promotionItem{taken[i].w.Name, taken[i].Path, op, taken[i].Merged, &taken[i]})
+	}
+	return p
+}
+
 // runPromotion stages, swaps and cleans up. On an error everything is as before, unless it is errHalfWritten.
-func (l *Layers) runPromotion(p *promotion) error {
+func (l *Layers) runPromotion(p *promotion, digest string) error {
 	t, err := l.openTargets(p)
 	if err != nil {
 		return err
 	}
 	defer t.close()
-	if err := t.stage(l); err != nil {
+	err = t.stage(l)
+	if err == nil {
+		err = t.verify(digest)
+	}
+	if err != nil {
 		return errors.Join(err, t.clean())
 	}
 	p.Swap = true
@@ -229,6 +239,34 @@ func (t *targets) stage(l *Layers) error {
 		if err != nil {
 			return err
 		}
+	}
+	return nil
+}
+
+// verify makes sure that what was staged is what was planned: the task may still write while it is copied, and what
+// somebody has looked at is what reaches the host (TestAttack_ChangedWhileStaged).
+func (t *targets) verify(digest string) error {
+	h := sha256.New()
+	for i := range t.Items {
+		item := &t.Items[i]
+		plan := *item.plan
+		root, path := t.folders[item.Workspace].root, t.Stage+"/"+newName(i)
+		if item.Op == opPut {
+			kind, attr, err := root.KindAt(path)
+			if err != nil {
+				return fmt.Errorf("verify %q: %w", item.Path, err)
+			}
+			plan.Kind = kind
+			if kind == tree.File && !item.Merged {
+				plan.New.Mode = attr.Mode
+			}
+		}
+		if err := plan.hash(h, root, path); err != nil {
+			return fmt.Errorf("verify %q: %w", item.Path, err)
+		}
+	}
+	if got := "sha256:" + hex.EncodeToString(h.Sum(nil)); got != digest {
+		return fmt.Errorf("the task has changed the layer while it was copied: %w", ErrConflict)
 	}
 	return nil
 }
