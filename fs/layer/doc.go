@@ -35,6 +35,26 @@
 // Neither construction shares locks or unix sockets between an exec and the base: an overlay has inodes of its own.
 // Renaming a directory that lies below answers EXDEV, as on every Docker image; mv copies then.
 //
+// # Options of the overlays
+//
+//	metacopy=off      on, a chmod of a large file copies no data; but then a file of the upper directory stands for another
+//	                  one, by an attribute that a task's layer could bring along, and a layer is no diff by itself
+//	redirect_dir=off  on, directories of the host's folder can be renamed; the same objection
+//	index=off         on, hard links of the host's folder stay together; but an upper directory is bound to one lower by
+//	                  file handles then, and each file that is copied up costs an entry
+//	xino=off          on, inode numbers of two file systems can't collide; ext4 and tmpfs have them 32 bits wide, so that on
+//	                  one file system, which is the common case, nothing changes, and no work gets quicker
+//	volatile          fsync(2) reaches no disk, which package managers call for each file
+//
+// None of the ones that are off makes work quicker that does not rename or chmod what lies below.
+//
+// # Reserved layers
+//
+// Making a transaction's directories, overlay and mount namespace costs more than all that is decided about it, and taking
+// the namespace apart waits for other processors. So a layer can be made before its transaction begins ([Layers.Reserve]):
+// an overlay in which nobody has looked up anything is as fresh as a new one. Whoever supervises a container makes the next
+// one when an exec has ended.
+//
 // # Limits
 //
 // A [Quota] gives the layers of a workspace, transactions and what is kept to take them back included, a file system of

@@ -97,7 +97,7 @@ func (b *bench) begin() (int, string, func()) {
 	if err != nil {
 		b.t.Fatal(err)
 	}
-	f, err := b.l.Mount(tx, &b.l.Workspaces[0], b.base)
+	f, err := b.l.Mount(tx.Dir(), &b.l.Workspaces[0], b.base)
 	if err != nil {
 		b.t.Fatal(err)
 	}
@@ -340,7 +340,7 @@ func TestCommitRules(t *testing.T) {
 		b := newBench(t, start)
 		tx, err := b.l.Begin([]string{"x"}, c.rule)
 		must(t, err)
-		f, err := b.l.Mount(tx, &b.l.Workspaces[0], b.base)
+		f, err := b.l.Mount(tx.Dir(), &b.l.Workspaces[0], b.base)
 		must(t, err)
 		write(t, "/proc/self/fd/"+strconv.Itoa(int(f.Fd())), map[string]string{"a": "2"})
 		f.Close()
@@ -452,7 +452,7 @@ func TestMountAttached(t *testing.T) {
 	base := os.NewFile(uintptr(clone), "base")
 	defer base.Close()
 	w := &b.l.Workspaces[0]
-	f, err := b.l.overlayAttached(&stack{w: w, view: base, upper: txUpper(tx.N, w), work: txWork(tx.N, w), scratch: txDir(tx.N) + "/" + w.Name})
+	f, err := b.l.overlayAttached(&stack{w: w, view: base, upper: txUpper(tx.N, w), work: workIn(tx.Dir(), w), scratch: txDir(tx.N) + "/" + w.Name})
 	must(t, err)
 	write(t, "/proc/self/fd/"+strconv.Itoa(int(f.Fd())), map[string]string{"a": "2"})
 	f.Close()

@@ -124,10 +124,10 @@ func attach(mount *os.File, path string) error {
 	return unix.MoveMount(int(mount.Fd()), "", unix.AT_FDCWD, path, unix.MOVE_MOUNT_F_EMPTY_PATH)
 }
 
-// Mount returns a transaction's view of one workspace as a detached mount, which the caller owns. view is a detached
-// mount of the container's view.
-func (l *Layers) Mount(tx *Transaction, w *Workspace, view *os.File) (*os.File, error) {
-	f, err := l.overlay(&stack{w: w, view: view, upper: txUpper(tx.N, w), work: txWork(tx.N, w), scratch: txDir(tx.N) + "/" + w.Name})
+// Mount returns a transaction's view of one workspace as a detached mount, which the caller owns. dir is where its layer
+// lies, view a detached mount of the container's view.
+func (l *Layers) Mount(dir string, w *Workspace, view *os.File) (*os.File, error) {
+	f, err := l.overlay(&stack{w: w, view: view, upper: upperIn(dir, w), work: workIn(dir, w), scratch: dir + "/" + w.Name})
 	if err != nil {
 		if host, herr := w.host(); herr == nil {
 			if on, oerr := OnOverlay(host); oerr == nil && on {

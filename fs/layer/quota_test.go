@@ -167,7 +167,7 @@ func TestQuotaAttached(t *testing.T) {
 	must(t, err)
 	view := os.NewFile(uintptr(clone), "view")
 	defer view.Close()
-	f, err := b.l.overlayAttached(&stack{w: w, view: view, upper: txUpper(tx.N, w), work: txWork(tx.N, w), scratch: txDir(tx.N) + "/" + w.Name})
+	f, err := b.l.overlayAttached(&stack{w: w, view: view, upper: txUpper(tx.N, w), work: workIn(tx.Dir(), w), scratch: txDir(tx.N) + "/" + w.Name})
 	must(t, err)
 	write(t, "/proc/self/fd/"+strconv.Itoa(int(f.Fd())), map[string]string{"a": "2"})
 	f.Close()

@@ -40,6 +40,7 @@ type Layers struct {
 	stuck error
 	// older are the transactions of history.json as it has them, by number; nil if it was not read.
 	older map[int]Transaction
+	cache *Cache // nil for none
 }
 
 // Create makes the directory of a container's layers below store (a path, which is made if it is missing), open and
@@ -117,7 +118,10 @@ func Open(store, id string) (*Layers, error) {
 
 // OpenRecent is Open for those who begin and end transactions: of those that were decided on long ago, Transactions has
 // none, and their number costs nothing.
-func OpenRecent(store, id string) (*Layers, error) {
+func OpenRecent(store, id string) (*Layers, error) { return OpenCached(store, id, nil) }
+
+// OpenCached is OpenRecent with a cache, which stays the caller's; nil for none.
+func OpenCached(store, id string, cache *Cache) (*Layers, error) {
 	if err := checkID(id); err != nil {
 		return nil, err
 	}
@@ -125,7 +129,11 @@ func OpenRecent(store, id string) (*Layers, error) {
 	if err != nil {
 		return nil, err
 	}
-	if l.State, err = readState(l.dir); err != nil {
+	l.cache = cache
+	if l.State = cache.read(l.dir); l.State == nil {
+		l.State, err = readState(l.dir)
+	}
+	if err != nil {
 		l.Close()
 		if errors.Is(err, fs.ErrNotExist) {
 			return nil, fmt.Errorf("container %q: %w", id, ErrNotExist)
@@ -197,7 +205,11 @@ func (l *Layers) Close() {
 func (l *Layers) save() error {
 	s := *l.State
 	s.Transactions = l.recent()
-	return writeFile(l.dir, stateFile, &s)
+	if err := writeFile(l.dir, stateFile, &s); err != nil {
+		return err
+	}
+	l.cache.keep(l.dir, &s)
+	return nil
 }
 
 // makeDir makes a directory of a workspace, or with nil of the container; it may exist.
@@ -233,6 +245,35 @@ func (l *Layers) removeDirs(name string) error {
 		}
 	}
 	return err
+}
+
+// renameDirs renames what makeDirs made.
+func (l *Layers) renameDirs(from, to string) error {
+	err := unix.Renameat(int(l.dir.Fd()), from, int(l.dir.Fd()), to)
+	for i := range l.Workspaces {
+		if w := &l.Workspaces[i]; err == nil && w.Quota != (Quota{}) {
+			var base *os.File
+			if base, err = l.base(w); err == nil {
+				err = unix.Renameat(int(base.Fd()), from, int(base.Fd()), to)
+			}
+		}
+	}
+	if err != nil {
+		return fmt.Errorf("name directory %s of layer: %w", to, err)
+	}
+	return nil
+}
+
+// stat looks at a directory of a workspace.
+func (l *Layers) stat(w *Workspace, name string, st *unix.Stat_t) error {
+	base, err := l.base(w)
+	if err != nil {
+		return err
+	}
+	if err := unix.Fstatat(int(base.Fd()), name, st, unix.AT_SYMLINK_NOFOLLOW); err != nil {
+		return fmt.Errorf("stat %s of layer: %w", name, err)
+	}
+	return nil
 }
 
 // removeDir removes a directory of a workspace, or with nil of the container, with all that is in it.
@@ -275,9 +316,10 @@ func (l *Layers) open(w *Workspace, name string) (*os.File, error) {
 // Directories of a workspace, beneath the container's or in an image of its own.
 func upperDir(w *Workspace) string                  { return w.Name + "/upper" }
 func workDir(w *Workspace) string                   { return w.Name + "/work" }
+func upperIn(dir string, w *Workspace) string       { return dir + "/" + w.Name + "/upper" }
+func workIn(dir string, w *Workspace) string        { return dir + "/" + w.Name + "/work" }
 func txDir(n int) string                            { return "t/" + strconv.Itoa(n) }
-func txUpper(n int, w *Workspace) string            { return txDir(n) + "/" + w.Name + "/upper" }
-func txWork(n int, w *Workspace) string             { return txDir(n) + "/" + w.Name + "/work" }
+func txUpper(n int, w *Workspace) string            { return upperIn(txDir(n), w) }
 func txUndo(n int, w *Workspace) string             { return txDir(n) + "/" + w.Name + "/undo" }
 func checkpointDir(name string) string              { return "c-" + name }
 func checkpointUpper(n string, w *Workspace) string { return checkpointDir(n) + "/" + w.Name }
@@ -388,7 +430,7 @@ func (l *Layers) SetKeep(keep bool) error {
 // End notes that the container is gone.
 func (l *Layers) End() error {
 	l.Ended, l.InitPID = time.Now().UTC(), 0
-	return l.save()
+	return errors.Join(l.save(), l.removeDirs(Ready))
 }
 
 // alive reports whether the container's first process still exists.

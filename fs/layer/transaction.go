@@ -21,26 +21,108 @@ const (
 
 // Begin makes the layer of a new transaction and saves the state. Mount gives its views; Process notes who runs in them.
 func (l *Layers) Begin(command []string, rule string) (*Transaction, error) {
+	const here = "t/new"
+	if l.stuck != nil {
+		return nil, l.stuck
+	}
+	if err := l.Reserve(here); err != nil {
+		return nil, err
+	}
+	return l.BeginReserved(here, &Transaction{Command: command, Commit: rule})
+}
+
+// Ready is where a transaction is reserved by whoever supervises the container, the only one who uses that name.
+const Ready = "t/ready"
+
+// Reserve makes the layer of a transaction that has no number yet, under a name of the caller's, in place of what is there.
+// Mount gives its views, in which nobody may look before it has begun.
+func (l *Layers) Reserve(name string) error {
+	err := l.removeDirs(name)
+	if err == nil {
+		err = l.makeDirs(name)
+	}
+	for i := 0; err == nil && i < len(l.Workspaces); i++ {
+		w := &l.Workspaces[i]
+		for _, d := range []string{name + "/" + w.Name, upperIn(name, w), workIn(name, w)} {
+			if err = l.makeDir(w, d); err != nil {
+				break
+			}
+		}
+	}
+	if err == nil {
+		_, err = l.alignReserved(name, true)
+	}
+	if err != nil {
+		return errors.Join(err, l.removeDirs(name))
+	}
+	return nil
+}
+
+// alignReserved gives the roots of a reserved layer the owners and modes of the views' roots, or makes sure that they have
+// them, and returns the time.
+func (l *Layers) alignReserved(name string, set bool) (since int64, err error) {
+	for i := range l.Workspaces {
+		w := &l.Workspaces[i]
+		var base, own unix.Stat_t
+		if err := l.stat(w, upperDir(w), &base); err != nil {
+			return 0, err
+		}
+		upper, err := l.open(w, upperIn(name, w))
+		if err != nil {
+			return 0, err
+		}
+		err = unix.Fstat(int(upper.Fd()), &own)
+		if differ := own.Uid != base.Uid || own.Gid != base.Gid || own.Mode != base.Mode; err == nil && differ {
+			if err = unix.ESTALE; set {
+				err = likeDir(upper, &base)
+			}
+		}
+		if err == nil {
+			since, err = clock(upper)
+		}
+		upper.Close()
+		if err != nil {
+			return 0, fmt.Errorf("prepare layer: %w", err)
+		}
+	}
+	return since, nil
+}
+
+// BeginReserved begins a transaction on the layer that was reserved under a name, and saves the state. like has its command,
+// its rule, and its first process, or whoever starts that.
+func (l *Layers) BeginReserved(name string, like *Transaction) (*Transaction, error) {
 	if l.stuck != nil {
 		return nil, l.stuck
 	}
 	if err := l.archive(); err != nil {
 		return nil, err
 	}
-	n := 1
+	tx := *like
+	tx.N, tx.Started, tx.Status = 1, time.Now().UTC(), StatusOpen
 	if k := len(l.Transactions); k > 0 {
-		n = l.Transactions[k-1].N + 1
+		tx.N = l.Transactions[k-1].N + 1
 	}
-	tx := Transaction{N: n, Command: command, Started: time.Now().UTC(), Status: StatusOpen, Commit: rule}
-	if err := l.makeTx(&tx); err != nil {
-		return nil, errors.Join(err, l.removeDirs(txDir(n)))
+	var err error
+	if tx.Since, err = l.alignReserved(name, false); err != nil {
+		return nil, err
+	}
+	// Left by a crash before the state knew of it.
+	if err := l.removeDirs(txDir(tx.N)); err != nil {
+		return nil, err
+	}
+	if err := l.renameDirs(name, txDir(tx.N)); err != nil {
+		return nil, err
 	}
 	l.Transactions = append(l.Transactions, tx)
 	if err := l.save(); err != nil {
-		return nil, err
+		l.Transactions = l.Transactions[:len(l.Transactions)-1]
+		return nil, errors.Join(err, l.removeDirs(txDir(tx.N)))
 	}
 	return &l.Transactions[len(l.Transactions)-1], nil
 }
+
+// Dir is where a transaction's layer lies.
+func (tx *Transaction) Dir() string { return txDir(tx.N) }
 
 // maxLog bounds the log: a health check is an exec every few seconds.
 const maxLog = 1000
@@ -55,46 +137,6 @@ func (l *Layers) forget() {
 		over--
 		return true
 	})
-}
-
-func (l *Layers) makeTx(tx *Transaction) error {
-	// Left by a crash before the state knew of it.
-	if err := l.removeDirs(txDir(tx.N)); err != nil {
-		return err
-	}
-	if err := l.makeDirs(txDir(tx.N)); err != nil {
-		return err
-	}
-	for i := range l.Workspaces {
-		w := &l.Workspaces[i]
-		for _, d := range []string{txDir(tx.N) + "/" + w.Name, txUpper(tx.N, w), txWork(tx.N, w)} {
-			if err := l.makeDir(w, d); err != nil {
-				return err
-			}
-		}
-		base, err := l.open(w, upperDir(w))
-		if err != nil {
-			return err
-		}
-		var st unix.Stat_t
-		err = unix.Fstat(int(base.Fd()), &st)
-		base.Close()
-		if err != nil {
-			return fmt.Errorf("stat layer: %w", err)
-		}
-		upper, err := l.open(w, txUpper(tx.N, w))
-		if err != nil {
-			return err
-		}
-		if err = likeDir(upper, &st); err == nil {
-			tx.Since, err = clock(upper)
-		}
-		upper.Close()
-		if err != nil {
-			return err
-		}
-	}
-	return nil
 }
 
 // Process notes the first process of a transaction and saves the state.

@@ -56,8 +56,10 @@ type Process struct {
 	// exited tells the supervisor of the end; nil if there is none.
 	exited   func(pid, status int) (timedOut bool)
 	timedOut bool // known once Wait has returned
-	// of is the container if the process runs on a layer of its own.
-	of *Container
+	// of is the container if the process runs on a layer of its own; transaction is that one's number if the supervisor has
+	// begun it.
+	of          *Container
+	transaction int
 }
 
 // PID returns the process's number in the caller's pid namespace.
@@ -80,7 +82,7 @@ func (p *Process) Wait() (int, error) {
 	if p.exited != nil {
 		p.timedOut = p.exited(p.child.PID, status)
 	}
-	if p.of != nil {
+	if p.of != nil && p.exited == nil { // a supervisor has decided on it
 		if _, err := p.of.FinishExec(p.child.PID, &status); err != nil {
 			p.of.rt.opts.Warn(fmt.Sprintf("commit transaction in container %q: %v", p.of.id, err))
 		}
@@ -223,7 +225,9 @@ func (c *Container) execute(o *ExecOptions) (*Process, error) {
 	}
 	if err != nil {
 		p.abandon()
-		tx.abandon()
+		if p.exited == nil { // otherwise the supervisor sees its end
+			tx.abandon()
+		}
 		return nil, err
 	}
 	return p, nil
@@ -332,7 +336,7 @@ func (c *Container) spawnExec(o *ExecOptions, process *specs.Process, pidfd *os.
 	defer kid.Close()
 	in := &initproc.Exec{
 		Process: plan, SyncFD: don.Add(kid), SetRootIDs: c.state.UserNS, Keyring: "_ses." + c.id, Views: tx.donate(don),
-		Join: []initproc.Join{{FD: don.Add(pidfd), Flag: c.joinFlags()}},
+		Join: tx.join(don, pidfd, c.joinFlags()),
 	}
 	if c.state.HostMounts {
 		in.RootFD = don.Add(root)

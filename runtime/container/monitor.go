@@ -162,6 +162,24 @@ func (m *monitorClient) Exec(e *wire.Exec, pidfd *os.File) error {
 	return wire.Call(m.conn, callTimeout, &wire.Request{Op: wire.OpExec, Exec: e}, pidfd)
 }
 
+// Transact implements Supervisor.
+func (m *monitorClient) Transact(r *wire.Transact) (int, *os.File, error) {
+	reply, files, err := wire.AskFiles(m.conn, closeTimeout, &wire.Request{Op: wire.OpTransact, Transact: r})
+	if err != nil {
+		return 0, nil, err
+	}
+	if len(files) != 1 {
+		closeFiles(files)
+		return 0, nil, fmt.Errorf("the supervisor answers with %d descriptors, want one: %w", len(files), unix.EPROTO)
+	}
+	return reply.Transaction, files[0], nil
+}
+
+// Abandon implements Supervisor.
+func (m *monitorClient) Abandon(n int) error {
+	return wire.Call(m.conn, callTimeout, &wire.Request{Op: wire.OpAbandon, Abandon: n})
+}
+
 // Exited implements Supervisor.
 func (m *monitorClient) Exited(pid, status int) bool {
 	r := &wire.Request{Op: wire.OpExited, Exited: &wire.Exited{PID: pid, Status: status}}

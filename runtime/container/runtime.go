@@ -120,7 +120,9 @@ type Container struct {
 	group  *cgroup.Group
 	// finishing serialises FinishExec.
 	finishing sync.Mutex
-	child     *initproc.Child // of the creating process alone
+	// spaces are what a supervisor holds for transactions.
+	spaces spaces
+	child  *initproc.Child // of the creating process alone
 	// attached says that this process holds the child's socket, because there is no start socket.
 	attached bool
 	// held says that the child waits at the start point meanwhile, and the details have been written.
@@ -149,6 +151,7 @@ func (c *Container) Owner() string {
 // Close releases what the Container holds open; the container itself is not affected.
 func (c *Container) Close() {
 	c.dir.Close()
+	c.spaces.cache.Close()
 	if c.child != nil {
 		c.child.Close()
 	}

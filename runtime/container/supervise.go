@@ -22,6 +22,10 @@ type Supervisor interface {
 	Begin() error
 	// Exec is called when a process has joined. pidfd stays the caller's. After an error the process is killed.
 	Exec(e *wire.Exec, pidfd *os.File) error
+	// Transact begins a transaction for an exec that is about to be started, and returns its number and the mount namespace
+	// to join, which the caller owns. It is noted by Exec whose it is; Abandon takes it back if there comes nothing of it.
+	Transact(r *wire.Transact) (n int, ns *os.File, err error)
+	Abandon(n int) error
 	// Exited is called by the parent of a process (an exec, or the first one) that has ended, before anybody else
 	// learns of it. status is 128+n for signal n. timedOut says that the process's own time limit has ended it.
 	Exited(pid, status int) (timedOut bool)
@@ -313,7 +317,7 @@ func (c *Container) superviseExec(p *Process, o *ExecOptions, outs []Output) err
 		WallClock: o.WallClock, ParentReports: !o.Detached,
 	}
 	if p.of != nil {
-		e.Transaction = transactionAuto
+		e.Transaction, e.TransactionN = transactionAuto, p.transaction
 	}
 	if p.cgroup != nil {
 		e.Cgroup = p.cgroup.Dir()

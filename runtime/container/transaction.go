@@ -18,6 +18,7 @@ import (
 	"github.com/agentsafe/agentsafe/fs/thread"
 	"github.com/agentsafe/agentsafe/profiles"
 	"github.com/agentsafe/agentsafe/runtime/initproc"
+	"github.com/agentsafe/agentsafe/runtime/supervise/wire"
 )
 
 const transactionAuto = "auto"
@@ -34,12 +35,14 @@ func (c *Container) transactional(process *specs.Process, o *ExecOptions) bool {
 		(o.Discard || c.detail.Policy.Profile.Exec.Transaction == transactionAuto && !c.detail.onBase(process))
 }
 
-// transaction is the layer of an exec, from before its process exists until it runs. The layers stay locked that long.
+// transaction is the layer of an exec that is being started.
 type transaction struct {
-	c      *Container
-	layers *layer.Layers
-	n      int
-	views  []view
+	c *Container
+	n int
+	// supervisor is who has begun it; nil if that is this process, for an exec that makes its own mount namespace.
+	supervisor Supervisor
+	ns         *os.File // what the exec joins; nil without a supervisor's
+	views      []view   // what the exec mounts by itself
 }
 
 // view is a mount that the exec sees in place of the container's, or that stands beneath one of those.
@@ -49,50 +52,56 @@ type view struct {
 }
 
 // beginTransaction makes the layer and its views. pidfd is the container's first process.
-func (c *Container) beginTransaction(process *specs.Process, o *ExecOptions, pidfd *os.File) (tx *transaction, err error) {
+func (c *Container) beginTransaction(process *specs.Process, o *ExecOptions, pidfd *os.File) (*transaction, error) {
+	s, err := c.Supervisor()
+	if err != nil {
+		return nil, err
+	}
+	r := &wire.Transact{Args: wire.Shorten(process.Args), Discard: o.Discard, PID: os.Getpid()}
+	if s != nil && c.hasSpaces() {
+		n, ns, err := s.Transact(r)
+		if err != nil {
+			return nil, err
+		}
+		return &transaction{c: c, n: n, ns: ns, supervisor: s}, nil
+	}
 	l, err := c.openSettled()
 	if err != nil {
 		return nil, err
 	}
-	tx = &transaction{c: c, layers: l}
-	defer func() {
-		if err != nil {
-			tx.abandon()
-			tx = nil
-		}
-	}()
-	// Whoever ended and was not seen to its end by a parent or a supervisor: this exec is to see what it did.
-	if err := l.Settle(); err != nil {
-		c.rt.opts.Warn(fmt.Sprintf("commit earlier transactions of container %q: %v", c.id, err))
-	}
+	defer l.Close()
+	c.settleEnded(l)
 	rule := c.detail.Policy.Profile.Exec.Commit
 	if o.Discard {
 		rule = layer.CommitNever
 	}
-	began, err := l.Begin(process.Args, rule)
+	began, err := l.Begin(r.Args, rule)
 	if err != nil {
-		return tx, err
+		return nil, err
 	}
-	tx.n = began.N
-	bases, err := openMounts(pidfd, mountPoints(l.Workspaces))
+	tx := &transaction{c: c, n: began.N}
+	start, _, err := startTime(r.PID)
+	if err == nil {
+		err = l.Process(began, r.PID, start)
+	}
+	if err == nil {
+		tx.views, err = mountViews(l, began.Dir(), pidfd)
+	}
 	if err != nil {
-		return tx, err
-	}
-	for _, b := range bases {
-		i := slices.IndexFunc(l.Workspaces, func(w layer.Workspace) bool { return w.Destination == b.destination })
-		if i < 0 {
-			tx.views = append(tx.views, b)
-			continue
-		}
-		mounted, err := l.Mount(began, &l.Workspaces[i], b.tree)
-		// The end of a detached mount waits for all processors (synchronize_rcu), which nobody else needs to do.
-		go b.tree.Close()
-		if err != nil {
-			return tx, err
-		}
-		tx.views = append(tx.views, view{b.destination, mounted})
+		return nil, errors.Join(err, l.Abandon(tx.n))
 	}
 	return tx, nil
+}
+
+// settleEnded decides on execs that ended and were not seen to their end by a parent or a supervisor: the next one is to see
+// what they did.
+func (c *Container) settleEnded(l *layer.Layers) {
+	if err := l.Settle(); err != nil {
+		c.rt.opts.Warn(fmt.Sprintf("commit earlier transactions of container %q: %v", c.id, err))
+	}
+	c.spaces.release(func(n int) bool {
+		return slices.ContainsFunc(l.Transactions, func(tx layer.Transaction) bool { return tx.N == n && tx.Status == layer.StatusOpen })
+	})
 }
 
 // openSettled opens the layers once the supervisor, which knows how an exec has ended, has decided on those that have; not
@@ -100,7 +109,7 @@ func (c *Container) beginTransaction(process *specs.Process, o *ExecOptions, pid
 func (c *Container) openSettled() (*layer.Layers, error) {
 	const tries, pause = 100, 2 * time.Millisecond
 	for i := 0; ; i++ {
-		l, err := layer.OpenRecent(c.state.Layers, c.id)
+		l, err := layer.OpenCached(c.state.Layers, c.id, &c.spaces.cache)
 		if err != nil || c.state.SupervisorPID == 0 || i == tries || !l.Unsettled() {
 			return l, err
 		}
@@ -197,38 +206,73 @@ func (tx *transaction) donate(d *initproc.Donation) []initproc.View {
 	return out
 }
 
-func (tx *transaction) closeViews() {
+// join is the namespaces that the child enters: those of the container's first process, and the transaction's of mounts.
+func (tx *transaction) join(d *initproc.Donation, pidfd *os.File, flags int) []initproc.Join {
+	if tx == nil || tx.ns == nil {
+		return []initproc.Join{{FD: d.Add(pidfd), Flag: flags}}
+	}
+	return []initproc.Join{{FD: d.Add(pidfd), Flag: flags &^ unix.CLONE_NEWNS}, {FD: d.Add(tx.ns), Flag: unix.CLONE_NEWNS}}
+}
+
+func (tx *transaction) close() {
+	if tx == nil {
+		return
+	}
 	for _, v := range tx.views {
 		v.tree.Close()
 	}
-	tx.views = nil
+	tx.ns.Close() // nil has a Close, too
+	tx.views, tx.ns = nil, nil
 }
 
 // abandon removes the layer of an exec that came to nothing.
 func (tx *transaction) abandon() {
-	if tx == nil || tx.layers == nil {
+	if tx == nil {
 		return
 	}
-	tx.closeViews()
-	if tx.n > 0 {
-		if err := tx.layers.Abandon(tx.n); err != nil {
-			tx.c.rt.opts.Warn(fmt.Sprintf("remove the layer of an exec that did not start: %v", err))
-		}
+	tx.close()
+	err := error(nil)
+	if tx.supervisor != nil {
+		err = tx.supervisor.Abandon(tx.n)
+	} else {
+		err = tx.c.Abandon(tx.n)
 	}
-	tx.layers.Close()
-	tx.layers = nil
+	if err != nil {
+		tx.c.rt.opts.Warn(fmt.Sprintf("remove the layer of an exec that did not start: %v", err))
+	}
 }
 
-// started writes down whose layer it is, and lets go of the layers.
+// Abandon removes the layer of an exec that came to nothing.
+func (c *Container) Abandon(n int) error {
+	l, err := layer.OpenCached(c.state.Layers, c.id, &c.spaces.cache)
+	if err != nil {
+		return err
+	}
+	defer l.Close()
+	c.spaces.release(func(other int) bool { return other != n })
+	return l.Abandon(n)
+}
+
+// started writes down whose layer it is; a supervisor does so when it is told of the process.
 func (tx *transaction) started(p *Process) error {
 	if tx == nil {
 		return nil
 	}
-	pid := p.PID()
-	p.of = tx.c
-	tx.closeViews()
-	l := tx.layers
-	tx.layers = nil // not abandoned any more: the process has run
+	p.of, p.transaction = tx.c, tx.n
+	tx.close()
+	if tx.supervisor != nil {
+		return nil
+	}
+	p.transaction = 0
+	return tx.c.Transacting(tx.n, p.PID())
+}
+
+// Transacting notes the first process of a transaction.
+func (c *Container) Transacting(n, pid int) error {
+	l, err := layer.OpenCached(c.state.Layers, c.id, &c.spaces.cache)
+	if err != nil {
+		return err
+	}
 	defer l.Close()
 	start, _, err := startTime(pid)
 	if err != nil {
@@ -236,12 +280,15 @@ func (tx *transaction) started(p *Process) error {
 		start = 0
 	}
 	for i := range l.Transactions {
-		if t := &l.Transactions[i]; t.N == tx.n {
-			t.MountNS = mountNamespace(pid)
+		if t := &l.Transactions[i]; t.N == n {
+			t.MountNS = c.spaces.name(n)
+			if t.MountNS == "" {
+				t.MountNS = mountNamespace(pid)
+			}
 			return l.Process(t, pid, start)
 		}
 	}
-	return nil
+	return fmt.Errorf("container %q has no transaction %d", c.id, n)
 }
 
 // mountNamespace names the mount namespace of a process; "" if it is gone.
@@ -262,7 +309,7 @@ func (c *Container) FinishExec(pid int, status *int) (*layer.Transaction, error)
 	}
 	c.finishing.Lock()
 	defer c.finishing.Unlock()
-	l, err := layer.OpenRecent(c.state.Layers, c.id)
+	l, err := layer.OpenCached(c.state.Layers, c.id, &c.spaces.cache)
 	if errors.Is(err, layer.ErrNotExist) {
 		return nil, nil //nolint:nilnil // likewise
 	}
@@ -280,9 +327,11 @@ func (c *Container) FinishExec(pid int, status *int) (*layer.Transaction, error)
 				return nil, err
 			}
 		}
-		if err := l.Finish(tx.N, status); err != nil {
+		n := tx.N
+		if err := l.Finish(n, status); err != nil {
 			return nil, err
 		}
+		c.spaces.release(func(other int) bool { return other != n })
 		done := *tx
 		return &done, nil
 	}

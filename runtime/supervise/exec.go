@@ -38,6 +38,12 @@ func (s *Supervisor) Exec(e *wire.Exec, pidfd *os.File) error {
 		Exec: *e, pidfd: os.NewFile(uintptr(own), "pidfd"), started: time.Now(),
 		report: make(chan struct{}), done: make(chan struct{}),
 	}
+	if e.TransactionN > 0 {
+		if err := s.c.Transacting(e.TransactionN, e.PID); err != nil {
+			r.pidfd.Close()
+			return err
+		}
+	}
 	if e.Cgroup != "" {
 		if r.branch, err = cgroup.OpenBranch(e.Cgroup); err != nil {
 			r.pidfd.Close()

@@ -2,9 +2,11 @@ package supervise
 
 import (
 	"fmt"
+	"os"
 
 	"github.com/agentsafe/agentsafe/fs/layer"
 	"github.com/agentsafe/agentsafe/runtime/audit"
+	"github.com/agentsafe/agentsafe/runtime/supervise/wire"
 )
 
 // transactionRecord is a line of evidence: what an exec changed, and what became of it.
@@ -43,6 +45,14 @@ func (s *Supervisor) recordTransaction(e *ExecExit, tx *layer.Transaction) error
 	return s.Record(audit.TypeTransaction, r)
 }
 
+// Transact implements container.Supervisor.
+func (s *Supervisor) Transact(r *wire.Transact) (n int, ns *os.File, err error) {
+	return s.c.Transact(r)
+}
+
+// Abandon implements container.Supervisor.
+func (s *Supervisor) Abandon(n int) error { return s.c.Abandon(n) }
+
 // maxConflicts bounds what one line lists; the layer keeps them all.
 const maxConflicts = 20
 
@@ -68,6 +78,7 @@ func (s *Supervisor) commitLayers() error {
 		if err != nil {
 			s.o.Warn(fmt.Sprintf("commit transaction of exec %s: %v", e.ID, err))
 		}
+		s.group.Go(s.c.PrepareTransaction)
 	})
 	return nil
 }

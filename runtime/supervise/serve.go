@@ -40,8 +40,14 @@ func (s *Supervisor) serve(conn *net.UnixConn) {
 	for {
 		var r wire.Request
 		var reply wire.Reply
+		var give []*os.File
 		files, err := wire.Receive(conn, &r)
-		if err == nil {
+		if err == nil && r.Op == wire.OpTransact && r.Transact != nil {
+			var ns *os.File
+			if reply.Transaction, ns, err = s.Transact(r.Transact); err == nil {
+				give = []*os.File{ns}
+			}
+		} else if err == nil {
 			err = s.handle(&r, &reply, files)
 		} else if errors.Is(err, wire.ErrClosed) || errors.Is(err, net.ErrClosed) {
 			return
@@ -52,7 +58,11 @@ func (s *Supervisor) serve(conn *net.UnixConn) {
 		if err != nil {
 			reply.Error = err.Error()
 		}
-		if wire.Send(conn, &reply) != nil {
+		err = wire.Send(conn, &reply, give...)
+		for _, f := range give {
+			f.Close()
+		}
+		if err != nil {
 			return
 		}
 		if r.Op == wire.OpClose {
@@ -69,6 +79,8 @@ func (s *Supervisor) handle(r *wire.Request, reply *wire.Reply, files []*os.File
 		return s.Begin()
 	case r.Op == wire.OpExec && r.Exec != nil && len(files) == 1:
 		return s.Exec(r.Exec, files[0])
+	case r.Op == wire.OpAbandon:
+		return s.Abandon(r.Abandon)
 	case r.Op == wire.OpExited && r.Exited != nil:
 		reply.TimedOut = s.Exited(r.Exited.PID, r.Exited.Status)
 		return nil

@@ -369,6 +369,7 @@ func (s *Supervisor) initStatus() int {
 
 // settle writes down what limits the container has met, once its first process has ended.
 func (s *Supervisor) settle() {
+	s.c.EndTransactions()
 	s.denials.drain()
 	s.lookOnceMore()
 	s.noteCounters()
@@ -418,6 +419,7 @@ func (s *Supervisor) finish(ctx context.Context) error {
 	}
 	s.ending.Wait()
 	s.settled.Do(s.settle)
+	s.c.EndTransactions() // of the execs that have ended meanwhile
 	select {
 	case <-s.initDone:
 	case <-ctx.Done():

@@ -28,6 +28,10 @@ const (
 	OpRefused = "refused"
 	// OpBegin comes right before the container's program is executed.
 	OpBegin = "begin"
+	// OpTransact begins the transaction of an exec; the reply's descriptor is the mount namespace to join. OpAbandon takes
+	// back one whose exec came to nothing.
+	OpTransact = "transact"
+	OpAbandon  = "abandon"
 	// OpExec comes when a process has joined the container; its pidfd is the message's descriptor.
 	OpExec = "exec"
 	// OpExited comes from the parent of a process when it has ended.
@@ -53,6 +57,9 @@ type Request struct {
 	Pump   *Pump   `json:"pump,omitempty"`
 	// Since is the mark of OpRefusals.
 	Since uint64 `json:"since,omitempty"`
+
+	Transact *Transact `json:"transact,omitempty"`
+	Abandon  int       `json:"abandon,omitempty"`
 
 	Refused *Refused `json:"refused,omitempty"`
 }
@@ -97,6 +104,8 @@ type Exec struct {
 	GID         uint32   `json:"gid"`
 	Terminal    bool     `json:"terminal,omitempty"`
 	Transaction string   `json:"transaction,omitempty"`
+	// TransactionN is the number of the transaction that OpTransact has begun for it; 0 for none.
+	TransactionN int `json:"transactionN,omitempty"`
 	// WallClock ends the process and its descendants after this time, 0 for none.
 	WallClock time.Duration `json:"wallClock,omitempty"`
 	// Cgroup is a directory that holds this process and its descendants alone, "" if there is none.
@@ -132,6 +141,15 @@ type Refusals struct {
 	Next uint64 `json:"next"`
 }
 
+// Transact says which exec a transaction is for.
+type Transact struct {
+	Args []string `json:"args"`
+	// Discard throws away what it writes.
+	Discard bool `json:"discard,omitempty"`
+	// PID is who is about to start it: if that ends before the process is known, the transaction does, too.
+	PID int `json:"pid"`
+}
+
 // Reply answers a request; Error is empty if it was done.
 type Reply struct {
 	Error string `json:"error,omitempty"`
@@ -139,6 +157,8 @@ type Reply struct {
 	Refusals *Refusals `json:"refusals,omitempty"`
 	// TimedOut answers OpExited: the process's own time limit has ended it.
 	TimedOut bool `json:"timedOut,omitempty"`
+	// Transaction answers OpTransact: its number.
+	Transaction int `json:"transaction,omitempty"`
 }
 
 // Send sends one message. The files stay the caller's.
@@ -218,26 +238,35 @@ func Call(conn *net.UnixConn, limit time.Duration, r *Request, files ...*os.File
 	return err
 }
 
-// Ask sends a request and waits for the answer, at most for the time given.
+// Ask sends a request and waits for its reply, at most for limit. The error is the other side's.
 func Ask(conn *net.UnixConn, limit time.Duration, r *Request, files ...*os.File) (*Reply, error) {
-	if err := conn.SetDeadline(time.Now().Add(limit)); err != nil {
-		return nil, fmt.Errorf("call supervisor: %w", err)
-	}
-	if err := Send(conn, r, files...); err != nil {
-		return nil, err
-	}
-	var reply Reply
-	received, err := Receive(conn, &reply)
+	reply, received, err := AskFiles(conn, limit, r, files...)
 	for _, f := range received {
 		f.Close()
 	}
+	return reply, err
+}
+
+// AskFiles is Ask for a reply with descriptors, which the caller owns.
+func AskFiles(conn *net.UnixConn, limit time.Duration, r *Request, files ...*os.File) (*Reply, []*os.File, error) {
+	if err := conn.SetDeadline(time.Now().Add(limit)); err != nil {
+		return nil, nil, fmt.Errorf("call supervisor: %w", err)
+	}
+	if err := Send(conn, r, files...); err != nil {
+		return nil, nil, err
+	}
+	var reply Reply
+	received, err := Receive(conn, &reply)
+	if err == nil && reply.Error != "" {
+		err = errors.New(reply.Error)
+	}
 	if err != nil {
-		return nil, err
+		for _, f := range received {
+			f.Close()
+		}
+		return nil, nil, err
 	}
-	if reply.Error != "" {
-		return nil, errors.New(reply.Error)
-	}
-	return &reply, nil
+	return &reply, received, nil
 }
 
 // maxArgsBytes bounds a command line in a message and in the evidence.
