@@ -1,6 +1,7 @@
 package profiles
 
 import (
+	"math"
 	"net/netip"
 	"slices"
 	"strconv"
@@ -57,6 +58,26 @@ func workspaceDimensions() []dimension {
 			},
 		},
 		bound("filesystem.workspace.quota", func(p *Profile) *int64 { return &of(p).QuotaBytes }),
+		copies(direct),
+	}
+}
+
+// copies: who gets a copy of a folder has more than who is refused; what is mounted directly is more than any copy.
+func copies(direct func(p *Profile) bool) dimension {
+	of := func(p *Profile) int64 {
+		if direct(p) {
+			return math.MaxInt64
+		}
+		return p.Filesystem.Workspace.CopyBytes
+	}
+	return dimension{
+		name:   "filesystem.workspace.copy",
+		within: func(a, b *Profile) bool { return of(a) <= of(b) },
+		meet: func(a, b, out *Profile) {
+			if n := min(of(a), of(b)); n != math.MaxInt64 {
+				out.Filesystem.Workspace.CopyBytes = n
+			}
+		},
 	}
 }
 

@@ -141,7 +141,7 @@ func (l *Layers) restoreInto(w *Workspace, name string, n int) error {
 // checkpointView mounts what the workspace was.
 func (l *Layers) checkpointView(w *Workspace, name string) (tree.Root, func(), error) {
 	none := func() {}
-	host, err := w.host()
+	host, err := l.lower(w)
 	if err != nil {
 		return tree.Root{}, none, err
 	}

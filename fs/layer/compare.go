@@ -39,7 +39,7 @@ func (l *Layers) CompareHost() (*Comparison, error) {
 	c := &Comparison{}
 	for i := range l.Workspaces {
 		w := &l.Workspaces[i]
-		host, err := w.host()
+		host, err := l.lower(w)
 		if err != nil {
 			c.Close()
 			return nil, err

@@ -84,7 +84,7 @@
 // # Refusals
 //
 // Folders with mounts beneath them (an overlay does not show them) and folders that overlayfs can't take are refused
-// before the container starts. A layer that was tampered with (see package tree) makes its transaction refused, and is
+// before the container starts, unless the profile has the latter copied. A layer that was tampered with (see package tree) makes its transaction refused, and is
 // kept for a look at it. A folder that was replaced since the task began is not written to.
 //
 // Minimum kernel: 5.15. From 6.15 on a transaction's lower is a detached mount; before, the caller attaches it in a

@@ -81,6 +81,9 @@ func (l *Layers) overlayInside(s *stack) (*os.File, error) {
 	scratch := filepath.Join(l.path, s.scratch)
 	// By path, once more: a descriptor from before is of a mount of the other namespace.
 	lower, data := s.w.Source, l.path
+	if s.w.Copied {
+		lower = filepath.Join(l.path, copyDir(s.w))
+	}
 	if s.view != nil {
 		lower = filepath.Join(scratch, "base")
 		if err := attach(s.view, lower); err != nil {
@@ -111,7 +114,7 @@ func (l *Layers) overlayInside(s *stack) (*os.File, error) {
 		}
 		opened = append(opened, f)
 	}
-	if s.view == nil {
+	if s.view == nil && !s.w.Copied {
 		if err := s.w.isSource(opened[0]); err != nil {
 			return nil, err
 		}
@@ -129,7 +132,7 @@ func attach(mount *os.File, path string) error {
 func (l *Layers) Mount(dir string, w *Workspace, view *os.File) (*os.File, error) {
 	f, err := l.overlay(&stack{w: w, view: view, upper: upperIn(dir, w), work: workIn(dir, w), scratch: dir + "/" + w.Name})
 	if err != nil {
-		if host, herr := w.host(); herr == nil {
+		if host, herr := l.lower(w); herr == nil {
 			if on, oerr := OnOverlay(host); oerr == nil && on {
 				err = explainLower(err, host)
 			}

@@ -70,7 +70,7 @@ func (l *Layers) Diff() ([]Item, error) {
 }
 
 func (l *Layers) baseChanges(w *Workspace) ([]tree.Change, error) {
-	host, err := w.host()
+	host, err := l.lower(w)
 	if err != nil {
 		return nil, err
 	}
@@ -212,11 +212,14 @@ func (l *Layers) hostChanged(i *Item, host tree.Root, renamed bool) (string, err
 	case err != nil:
 		return "", fmt.Errorf("%q: %w", i.Path, err)
 	}
-	if i.Was == tree.Dir && i.Kind == tree.Dir && i.Op != tree.Delete {
+	if i.Kind == tree.Dir && i.Op != tree.Delete && host.IsDir(i.Path) {
 		return "", nil
 	}
 	if stamp, ok := l.Promoted[i.w.Name+"/"+i.Path]; ok && stamp == (Stamp{st.Ino, st.Ctim.Nano()}) {
 		return "", nil
+	}
+	if i.w.Copied {
+		return l.copyChanged(i, host)
 	}
 	changed, err := tree.ChangedSince(host, i.Path, i.w.Since)
 	if err != nil || !changed {

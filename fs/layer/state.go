@@ -57,6 +57,8 @@ type Workspace struct {
 	MergedDev uint64 `json:"mergedDev,omitempty"`
 	// Nested are mount points of the container beneath Destination.
 	Nested []string `json:"nested,omitempty"`
+	// Copied says that the overlay lies on a copy of the folder.
+	Copied bool `json:"copied,omitempty"`
 	// Quota, if there is one, says that the layers lie in an image.
 	Quota Quota `json:"quota,omitzero"`
 }

@@ -370,11 +370,11 @@ func (l *Layers) applyWorkspace(w *Workspace, dir string) error {
 	if err != nil {
 		return err
 	}
-	host, err := w.host()
+	lower, err := l.lower(w)
 	if err == nil {
-		defer host.Close()
+		defer lower.Close()
 	}
-	below := tree.NewRoot(host) // without a host folder nothing is below
+	below := tree.NewRoot(lower) // without a folder nothing is below
 	var writer tree.Writer
 	// What goes makes room for what comes.
 	for i := range list {

@@ -18,6 +18,7 @@ type WorkspaceOptions struct {
 	Destination string   // in the container
 	Nested      []string // mount points of the container beneath Destination
 	Quota       Quota
+	Copy        CopyOptions
 }
 
 // AddWorkspace lays an overlay over a folder of the host and returns it as a detached mount, which the caller owns.
@@ -61,9 +62,9 @@ func (l *Layers) AddWorkspace(source *os.File, o WorkspaceOptions) (*os.File, er
 	if w.Since, err = clock(upper); err != nil {
 		return nil, err
 	}
-	merged, err := l.overlay(&stack{w: &w, host: source, upper: upperDir(&w), work: workDir(&w)})
+	merged, err := l.overlayOrCopy(&w, source, &o.Copy)
 	if err != nil {
-		return nil, fmt.Errorf("workspace %q: %w", path, explainLower(err, source))
+		return nil, fmt.Errorf("workspace %q: %w", path, err)
 	}
 	var root unix.Stat_t
 	if err := unix.Fstat(int(merged.Fd()), &root); err != nil {
@@ -73,6 +74,36 @@ func (l *Layers) AddWorkspace(source *os.File, o WorkspaceOptions) (*os.File, er
 	w.MergedDev = root.Dev
 	l.Workspaces = append(l.Workspaces, w)
 	return merged, nil
+}
+
+// overlayOrCopy lays the overlay over the folder or, where that can't be and the profile says so, over a copy of it.
+func (l *Layers) overlayOrCopy(w *Workspace, source *os.File, o *CopyOptions) (*os.File, error) {
+	s := &stack{w: w, host: source, upper: upperDir(w), work: workDir(w)}
+	cause := o.Need
+	if cause == nil {
+		merged, err := l.overlay(s)
+		if err == nil {
+			return merged, nil
+		}
+		cause = explainLower(err, source)
+	}
+	if o.UpTo <= 0 {
+		return nil, cause
+	}
+	if err := l.copyLower(w, source, o, cause); err != nil {
+		return nil, err
+	}
+	lower, err := l.lower(w)
+	if err != nil {
+		return nil, err
+	}
+	defer lower.Close()
+	s.host = lower
+	// The attempt has left the mark of a volatile overlay, with which it is mounted once only.
+	if err := l.removeDir(w, workDir(w)+"/work/incompat"); err != nil {
+		return nil, err
+	}
+	return l.overlay(s)
 }
 
 // Started notes the container's first process and saves the state.
@@ -189,7 +220,7 @@ func (l *Layers) openView(w *Workspace) (*os.File, error) {
 	if l.alive() {
 		return l.liveView(w)
 	}
-	host, err := w.host()
+	host, err := l.lower(w)
 	if err != nil {
 		return nil, err
 	}

@@ -114,8 +114,10 @@ func contradictWorkspace(p *profiles.Profile, root *yaml.Node) error {
 		return nil
 	}
 	w := &p.Filesystem.Workspace
-	if quota := said(root, "filesystem", "workspace", "quota"); quota != nil && w.Mode != profiles.WorkspaceOverlay {
-		return &lineError{quota.Line, fmt.Errorf("filesystem.workspace.quota: means nothing with the mode %s, which has no layer", w.Mode)}
+	for _, key := range []string{"quota", "copy"} {
+		if n := said(root, "filesystem", "workspace", key); n != nil && w.Mode != profiles.WorkspaceOverlay {
+			return &lineError{n.Line, fmt.Errorf("filesystem.workspace.%s: means nothing with the mode %s, which has no layer", key, w.Mode)}
+		}
 	}
 	write := said(root, "filesystem", "write")
 	if write == nil || w.Mode != profiles.WorkspaceReadonly {

@@ -38,7 +38,7 @@ func TestParse_Full(t *testing.T) {
 			Read: []string{"/"}, Execute: []string{"/usr", "$WORKSPACE"}, Write: []string{"/tmp", "$HOME", "~/.cache", "$WORKSPACE"},
 			Hide: []string{"/root/.ssh", "**/.env"},
 			Workspace: profiles.Workspace{
-				Mode: profiles.WorkspaceOverlay, Promote: "manual", QuotaBytes: 2 << 30, Paths: []string{"/work"}, Background: "keep",
+				Mode: profiles.WorkspaceOverlay, Promote: "manual", QuotaBytes: 2 << 30, CopyBytes: 1 << 30, Paths: []string{"/work"}, Background: "keep",
 			},
 		},
 		Network: profiles.Network{

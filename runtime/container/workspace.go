@@ -83,9 +83,18 @@ func (cr *creation) overlay(i int) error {
 	if err := unix.Fstat(int(source.Fd()), &st); err != nil || st.Dev != s.Dev || st.Ino != s.Ino {
 		return fmt.Errorf("workspace %q changed while it was opened: %w", s.Path, errors.Join(err, unix.ESTALE))
 	}
+	clone := layer.CopyOptions{UpTo: cr.workspace.CopyBytes, Note: cr.rt.opts.Warn}
 	if transacts(cr.policy.Profile) {
-		if err := cr.checkDepth(m, source); err != nil {
+		on, err := layer.OnOverlay(source)
+		switch {
+		case err != nil:
 			return err
+		case on && clone.UpTo > 0:
+			clone.Need = errTooDeep
+		case on:
+			if err := cr.refuseDepth(m, s.Path); err != nil {
+				return err
+			}
 		}
 	}
 	var nested []string
@@ -95,7 +104,7 @@ func (cr *creation) overlay(i int) error {
 		}
 	}
 	merged, err := cr.layers.AddWorkspace(source, layer.WorkspaceOptions{
-		Path: s.Path, Destination: m.Destination, Nested: nested, Quota: cr.layerQuota(),
+		Path: s.Path, Destination: m.Destination, Nested: nested, Quota: cr.layerQuota(), Copy: clone,
 	})
 	if err != nil {
 		return err
@@ -105,16 +114,16 @@ func (cr *creation) overlay(i int) error {
 	return nil
 }
 
-// checkDepth refuses a workspace on which no exec could have a layer of its own: the folder lies on an overlay already, and
-// the kernel stacks two at most (FILESYSTEM_MAX_STACK_DEPTH). A task that was started to run alone is only warned.
-func (cr *creation) checkDepth(m *rootfs.Mount, source *os.File) error {
-	if on, err := layer.OnOverlay(source); err != nil || !on {
-		return err
-	}
+// errTooDeep is why a folder can be overlaid and no exec can have a layer of its own on it (FILESYSTEM_MAX_STACK_DEPTH).
+var errTooDeep = errors.New("the folder lies on an overlay, each exec is an overlay on the workspace's own, and the kernel stacks two at most")
+
+// refuseDepth refuses a workspace on which no exec could have a layer of its own. A task that was started to run alone is
+// only warned.
+func (cr *creation) refuseDepth(m *rootfs.Mount, folder string) error {
 	refused := &profiles.RefusedError{
-		What:  fmt.Sprintf("a transaction on %s: the folder %s lies on an overlay", m.Destination, m.Source),
+		What:  fmt.Sprintf("a transaction on %s: the folder %s lies on an overlay", m.Destination, folder),
 		Rule:  "exec.transaction is auto: each exec is an overlay on the workspace's own, and the kernel stacks two at most",
-		Allow: "a folder of another file system, a profile without exec.transaction, or the workspace mode direct",
+		Allow: "a folder of another file system, a profile without exec.transaction, with filesystem.workspace.copy, or with the workspace mode direct",
 	}
 	if cr.o.Attached && !cr.o.Held {
 		cr.rt.opts.Warn(refused.Error() + "; the task itself runs, and execs will be refused")

@@ -61,6 +61,66 @@ func (w *Writer) Copy(src, dst Root, unsafePath string) error {
 	return nil
 }
 
+// CopyBelow copies everything below a directory.
+func CopyBelow(src, dst Root) error {
+	names, err := src.Names("")
+	if err != nil {
+		return err
+	}
+	var w Writer
+	for _, name := range names {
+		if err := w.Copy(src, dst, name); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// Measure returns how many bytes the files of a tree take on their disk, and how many entries it has; ErrTooMuch if that
+// is more than most bytes, or more entries than are read.
+func Measure(r Root, most int64) (bytes, entries int64, err error) {
+	err = r.measure("", most, &bytes, &entries)
+	return bytes, entries, err
+}
+
+func (r Root) measure(prefix string, most int64, bytes, entries *int64) error {
+	dir, err := r.openDir(prefix)
+	if err != nil {
+		return err
+	}
+	names, err := readNames(dir)
+	if err != nil {
+		dir.Close()
+		return err
+	}
+	var below []string
+	const sector = 512
+	for _, name := range names {
+		st, err := lstatAt(dir, name)
+		if isMissing(err) {
+			continue
+		}
+		if err != nil {
+			dir.Close()
+			return err
+		}
+		*bytes += st.Blocks * sector
+		if kindOf(&st) == Dir {
+			below = append(below, join(prefix, name))
+		}
+	}
+	dir.Close()
+	if *entries += int64(len(names)); *entries > MaxEntries || *bytes > most || len(prefix) > MaxPath {
+		return ErrTooMuch
+	}
+	for _, p := range below {
+		if err := r.measure(p, most, bytes, entries); err != nil && !Missing(err) {
+			return err
+		}
+	}
+	return nil
+}
+
 func writeWhiteout(upper Root, unsafePath string) error {
 	dir, name, err := upper.parent(unsafePath)
 	if err != nil {
