@@ -118,7 +118,7 @@ bench-shim: deps build
 bench-layers: build
 	@export AGENTSAFE_BENCH_LAYERS=1 GOROOT=$$($(GO) env GOROOT) GOMODCACHE=$$($(GO) env GOMODCACHE); \
 	$(GO) test -count=1 -timeout 60m -v -run 'TestBenchExec|TestBenchWork' ./integration/layers | grep -v '^=== '
-	@AGENTSAFE_BENCH_LAYERS="$${AGENTSAFE_BENCH_LAYERS:-1000 10000 100000}" $(GO) test -count=1 -timeout 30m -run TestBenchLayers ./fs/layer
+	@AGENTSAFE_BENCH_LAYERS="$${AGENTSAFE_BENCH_LAYERS:-1000 10000 100000}" $(GO) test -count=1 -timeout 30m -v -run TestBenchLayers ./fs/layer
 
 ## bench-evidence: tool calls beside bare execs through the shim, with and without evidence, a million records verified, the output pump
 bench-evidence: build

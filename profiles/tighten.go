@@ -1,6 +1,7 @@
 package profiles
 
 import (
+	"errors"
 	"fmt"
 	"math"
 	"slices"
@@ -50,6 +51,14 @@ func requestKeys() []requestKey { //nolint:funlen // a table
 		{"workspace", func(p *Profile, v string) error {
 			p.Filesystem.Workspace.Mode = WorkspaceMode(v)
 			return oneOf("workspace", p.Filesystem.Workspace.Mode, WorkspaceDirect, WorkspaceOverlay, WorkspaceReadonly)
+		}},
+		// A worktree in the place of a repository, which has to be overlaid for that.
+		{"worktree", func(p *Profile, v string) error {
+			p.Filesystem.Workspace.Mode = WorkspaceOverlay
+			if v == "" {
+				return errors.New("want the name of a branch, or auto")
+			}
+			return nil
 		}},
 		{"memory", func(p *Profile, v string) (err error) {
 			p.Limits.MemoryBytes, err = ParseBytes(v)

@@ -59,7 +59,7 @@ func newRootCommand() *cobra.Command {
 	flags.StringVar(&p.runs, "run-dir", p.runs, "directory of `bundles` of running tasks")
 	flags.StringVar(&p.data, "data-dir", p.data, "directory of caches, images and layers")
 	c.AddCommand(newRunCommand(p), newAuditCommand(p), newDoctorCommand(p), newProfileCommand(p), newConfigCommand(), newNetworkCommand(p))
-	c.AddCommand(newRecordChildCommand(), newTraceChildCommand(), newRecordAttachCommand())
+	c.AddCommand(newRecordChildCommand(), newTraceChildCommand(), newRecordAttachCommand(), newWorktreeCommand(p))
 	c.AddCommand(ps.Command(&p.state), refusals.Command(&p.state, &p.data))
 	c.AddCommand(newMCPCommand(p), newExecCommand(p), newReportCommand(p), newMetricsCommand(p), newTelemetryCommand(p))
 	c.AddCommand(layers.Commands(&p.data, &p.state, p.asRoot)...)

@@ -13,6 +13,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/agentsafe/agentsafe/cmd/agentsafectl/task"
+	"github.com/agentsafe/agentsafe/runtime/container"
 	"github.com/agentsafe/agentsafe/runtime/rootless"
 )
 
@@ -27,6 +28,7 @@ type runFlags struct {
 	// worktree is the branch of a git worktree for this run; "" for none. keepTree leaves its folder when the layers go.
 	worktree string
 	keepTree bool
+	tree     *container.Worktree // the worktree, once it was made
 	// common is a git directory that is bound beside the workspace.
 	common         string
 	commonReadOnly bool
@@ -85,7 +87,7 @@ if it does not exist.`,
 	flags.BoolVar(&f.json, "json", false, "print one JSON object with exit status and captured output")
 	flags.BoolVarP(&f.quiet, "quiet", "q", false, "print no notes of the profile")
 	flags.StringVar(&f.worktree, "worktree", "", "work in a git worktree of its own, on `BRANCH` (default agentsafe/ID), beside the repository that --workspace names")
-	flags.Lookup("worktree").NoOptDefVal = autoBranch
+	flags.Lookup("worktree").NoOptDefVal = container.WorktreeAuto
 	flags.BoolVar(&f.keepTree, "keep-worktree", false, "leave the folder of the worktree when its layers are removed")
 	return c
 }

@@ -1,7 +1,6 @@
 package main
 
 import (
-	"errors"
 	"fmt"
 	"path/filepath"
 
@@ -18,9 +17,6 @@ func (o *operation) openRuntime() error {
 	if n := &profile.Network; n.Mode == profiles.NetworkGateway && n.DialFrom == "" && !o.rootless {
 		// There is no engine here that could attach a network, and whoever calls is this host's root.
 		n.DialFrom = "host"
-	}
-	if o.flags.common != "" && !o.flags.commonReadOnly && (profile.Unrestricted || len(profile.Filesystem.Workspace.Paths) > 0) {
-		return errors.New("--worktree: the profile lets the repository's own directory be written to (it has no rules, or filesystem.workspace.paths leaves that directory out): choose another")
 	}
 	if o.flags.overlay && !profile.Unrestricted {
 		if w := &profile.Filesystem.Workspace; w.Mode == "" || w.Mode == profiles.WorkspaceDirect {

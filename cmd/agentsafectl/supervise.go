@@ -32,7 +32,7 @@ func (o *operation) createOptions(started func(*supervise.Supervisor)) *containe
 		Ended: func(container.End) {}, // the outcome has it
 	}
 	return &container.CreateOptions{
-		ID: o.request.ID, Bundle: o.dir.path, Spec: o.spec(), Attached: true, Record: o.record,
+		ID: o.request.ID, Bundle: o.dir.path, Spec: o.spec(), Attached: true, Record: o.record, Worktree: o.flags.tree,
 		Held:            o.created != nil, // set up, and waiting, when created is called
 		SuperviseAlways: true, Supervise: supervise.InProcess(own, started), Refused: supervise.RecordRefusal(own),
 	}

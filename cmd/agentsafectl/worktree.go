@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -9,30 +10,19 @@ import (
 	"path/filepath"
 	"strings"
 
+	"github.com/spf13/cobra"
 	"golang.org/x/sys/unix"
 
 	"github.com/agentsafe/agentsafe/cmd/agentsafectl/task"
 	"github.com/agentsafe/agentsafe/fs/layer"
+	"github.com/agentsafe/agentsafe/profiles"
+	"github.com/agentsafe/agentsafe/runtime/container"
 )
 
-// worktree is a git worktree for one task: a folder beside the repository that is checked out before the task starts and
-// overlaid for it, with the repository's own directory overlaid as well. On the host nothing but the folder is made: the
-// branch and git's notes on the worktree are the first things that the task's layer holds.
-type worktree struct {
-	name   string // of the worktree, as git lists it: the run's id
-	branch string
-	common string // the repository's .git
-	dir    string // DIR-worktrees/NAME, which holds the folder
-	start  string // the commit that was checked out
-}
-
-// treeName is the folder below a worktree's directory.
-const treeName = "tree"
-
-func (w *worktree) tree() string { return filepath.Join(w.dir, treeName) }
-
-// autoBranch is the value of --worktree without a branch.
-const autoBranch = "auto"
+// A worktree is a folder beside the repository in which a branch is checked out before the task starts, overlaid for it,
+// with the repository's own directory overlaid as well. On the host nothing but the folder is made: what git has to know is
+// written by the runtime, into the layer (container.Worktree). `run --worktree` makes one for itself, and the runtime has
+// one made, by worktree-make, for a container of an engine that asks for it.
 
 // runWorktree makes a worktree and runs the command in it.
 func (f *runFlags) runWorktree(ctx context.Context, command []string) error {
@@ -42,60 +32,93 @@ func (f *runFlags) runWorktree(ctx context.Context, command []string) error {
 	if f.id == "" {
 		f.id = newID()
 	}
-	w, err := f.makeWorktree()
+	repository := f.workspace
+	if repository == "" {
+		repository = "."
+	}
+	branch := f.worktree
+	if branch == container.WorktreeAuto {
+		branch = "agentsafe/" + f.id
+	}
+	w, err := f.makeWorktree(ctx, &container.WorktreeRequest{Repository: repository, Name: f.id, Branch: branch})
 	if err != nil {
 		return fmt.Errorf("--worktree: %w", err)
 	}
-	if err := f.checkOut(ctx, w); err != nil {
-		return errors.Join(fmt.Errorf("--worktree: %w", err), removeWorktree(w.dir))
-	}
 	run := *f
-	run.worktree, run.workspace, run.common, run.overlay = "", w.tree(), w.common, true
-	err = run.open(ctx, append([]string{
-		"/bin/sh", "-ec", worktreeScript, "sh", w.common, w.name, w.branch, w.start, w.tree(),
-	}, command...), func(ctx context.Context, o *operation) error { return o.run(ctx) })
-	return errors.Join(err, f.keepWorktree(w))
+	run.worktree, run.workspace, run.common, run.overlay, run.tree = "", w.Tree(), w.Common, true, w
+	w.Keep = f.keepTree
+	err = run.open(ctx, command, func(ctx context.Context, o *operation) error { return o.run(ctx) })
+	return errors.Join(err, f.unlessLayers(w))
 }
 
-// worktreeScript tells git of the worktree, in the task's layer, as gitrepository-layout(5) says, and becomes the task.
-const worktreeScript = `common=$1 name=$2 branch=$3 start=$4 tree=$5; shift 5
-d=$common/worktrees/$name; mkdir -p "$d"
-printf '%s\n' "$tree/.git" >"$d/gitdir"; printf '../..\n' >"$d/commondir"; printf 'ref: refs/heads/%s\n' "$branch" >"$d/HEAD"
-git -C "$tree" show-ref --verify --quiet "refs/heads/$branch" || git -C "$tree" update-ref "refs/heads/$branch" "$start"
-git -C "$tree" read-tree HEAD; git -C "$tree" update-index -q --refresh || :
-exec "$@"`
-
-// checkOutScript fills the folder from the repository, which it can't write to.
-const checkOutScript = `common=$1 name=$2 branch=$3 dir=$4
-git check-ref-format --branch "$branch" >/dev/null
-export GIT_DIR="$common" GIT_WORK_TREE="$dir/tree" GIT_INDEX_FILE="$dir/index" GIT_OPTIONAL_LOCKS=0
-start=$(git rev-parse --verify --quiet --end-of-options "refs/heads/$branch^{commit}" || git rev-parse --verify --end-of-options 'HEAD^{commit}')
-mkdir "$dir/tree"; cd "$dir/tree"
-git read-tree "$start"; git checkout-index --all --quiet
-printf 'gitdir: %s\n' "$common/worktrees/$name" >.git
-printf '%s' "$start" >"$dir/start"; rm -f "$dir/index"`
-
-// makeWorktree makes the directory of a worktree beside the repository, as its owner's.
-func (f *runFlags) makeWorktree() (*worktree, error) {
-	dir := f.workspace
-	if dir == "" {
-		dir = "."
+// newWorktreeCommand is what the runtime runs for a container whose spec asks for a worktree.
+func newWorktreeCommand(p *paths) *cobra.Command {
+	return &cobra.Command{
+		Use: container.WorktreeCommand, Hidden: true, Args: cobra.NoArgs, Short: "Make a git worktree for a container (for the runtime)",
+		RunE: func(c *cobra.Command, _ []string) error {
+			request := &container.WorktreeRequest{}
+			if err := json.NewDecoder(c.InOrStdin()).Decode(request); err != nil {
+				return fmt.Errorf("read request: %w", err)
+			}
+			f := &runFlags{paths: p, pids: defaultPIDs}
+			w, err := f.makeWorktree(c.Context(), request)
+			if err != nil {
+				return err
+			}
+			return json.NewEncoder(c.OutOrStdout()).Encode(w)
+		},
 	}
-	repository, path, err := task.OpenWorkspace(dir)
+}
+
+// makeWorktree makes the folder and checks the branch out in it. If it fails nothing is left.
+func (f *runFlags) makeWorktree(ctx context.Context, r *container.WorktreeRequest) (*container.Worktree, error) {
+	w, err := makeFolder(r)
+	if err != nil {
+		return nil, err
+	}
+	if err := f.checkOut(ctx, w); err != nil {
+		return nil, errors.Join(err, removeWorktree(w.Dir))
+	}
+	return w, nil
+}
+
+// checkOutScript fills the folder from the repository, which it can't write to. What git would refuse to do unless forced
+// is refused: a branch that is checked out elsewhere, and one whose name is a folder of others.
+const checkOutScript = `exec >&2
+common=$1 branch=$2 dir=$3 name=$4
+git check-ref-format --branch "$branch" >/dev/null
+export GIT_DIR="$common"
+format=$(git config --get extensions.refstorage || echo files)
+[ "$format" = files ] || { echo "the repository keeps its branches as $format, not as files"; exit 1; }
+if git worktree list --porcelain | grep -qxF "branch refs/heads/$branch"; then echo "the branch $branch is checked out in another worktree"; exit 1; fi
+new=
+if ! start=$(git rev-parse --verify --quiet --end-of-options "refs/heads/$branch^{commit}"); then
+  new=new
+  start=$(git rev-parse --verify --end-of-options 'HEAD^{commit}')
+  p=$branch
+  while [ "$p" != "${p%/*}" ]; do p=${p%/*}; if git show-ref --verify --quiet "refs/heads/$p"; then echo "there is a branch $p, so there can be no branch $branch"; exit 1; fi; done
+  [ -z "$(git for-each-ref "refs/heads/$branch/")" ] || { echo "there are branches below $branch/, so there can be none of that name"; exit 1; }
+fi
+export GIT_WORK_TREE="$dir/tree" GIT_INDEX_FILE="$dir/index" GIT_OPTIONAL_LOCKS=0
+mkdir "$dir/tree"; cd "$dir/tree"
+git read-tree "$start"; git checkout-index --all --quiet --index
+printf 'gitdir: %s\n' "$common/worktrees/$name" >.git
+printf '%s %s' "$start" "$new" >"$dir/start"`
+
+// makeFolder makes the directory of a worktree beside the repository, as its owner's.
+func makeFolder(r *container.WorktreeRequest) (*container.Worktree, error) {
+	if err := errors.Join(container.CheckBranch(r.Branch), container.ValidateID(r.Name)); err != nil {
+		return nil, err
+	}
+	repository, path, err := task.OpenWorkspace(r.Repository)
 	if err != nil {
 		return nil, err
 	}
 	defer repository.Close()
-	w := &worktree{name: f.id, branch: f.worktree, common: filepath.Join(path, ".git"), dir: filepath.Join(path+"-worktrees", f.id)}
-	if w.branch == autoBranch {
-		w.branch = "agentsafe/" + f.id
-	}
-	if strings.HasPrefix(w.branch, "-") || strings.ContainsFunc(w.branch, func(r rune) bool { return r <= ' ' || r == 0x7f }) {
-		return nil, fmt.Errorf("%q is not the name of a branch", w.branch)
-	}
+	w := &container.Worktree{Name: r.Name, Branch: r.Branch, Common: filepath.Join(path, ".git"), Dir: filepath.Join(path+"-worktrees", r.Name)}
 	var st unix.Stat_t
 	if err := unix.Fstatat(int(repository.Fd()), ".git", &st, unix.AT_SYMLINK_NOFOLLOW); err != nil || st.Mode&unix.S_IFMT != unix.S_IFDIR {
-		return nil, fmt.Errorf("%q holds no repository of its own: there is no directory .git in it (in a linked worktree: name the main one with --workspace)", path)
+		return nil, fmt.Errorf("%q holds no repository of its own: there is no directory .git in it (in a linked worktree: name the main one)", path)
 	}
 	if err := unix.Fstatat(int(repository.Fd()), "", &st, unix.AT_EMPTY_PATH); err != nil {
 		return nil, fmt.Errorf("stat repository: %w", err)
@@ -110,7 +133,7 @@ func (f *runFlags) makeWorktree() (*worktree, error) {
 		return nil, err
 	}
 	defer all.Close()
-	own, err := ownedDir(all, f.id, &st, false)
+	own, err := ownedDir(all, r.Name, &st, false)
 	if err != nil {
 		return nil, err
 	}
@@ -145,44 +168,47 @@ func ownedDir(parent *os.File, name string, owner *unix.Stat_t, mayExist bool) (
 
 // checkOut fills the worktree in a container of its own, in which the repository can only be read: checking out runs
 // filters that the repository's configuration names.
-func (f *runFlags) checkOut(ctx context.Context, w *worktree) error {
+func (f *runFlags) checkOut(ctx context.Context, w *container.Worktree) error {
 	prepare := *f
-	prepare.id, prepare.worktree, prepare.workspace = f.id+"-checkout", "", w.dir
-	prepare.common, prepare.commonReadOnly = w.common, true
-	prepare.profile, prepare.network, prepare.json, prepare.quiet, prepare.detachedIO = "agent", task.NetworkNone, false, true, true
-	err := prepare.open(ctx, []string{"/bin/sh", "-ec", checkOutScript, "sh", w.common, w.name, w.branch, w.dir},
+	prepare.id, prepare.worktree, prepare.workspace = w.Name+"-checkout", "", w.Dir
+	prepare.common, prepare.commonReadOnly = w.Common, true
+	prepare.profile, prepare.network, prepare.json, prepare.quiet, prepare.detachedIO = profiles.NameAgent, task.NetworkNone, false, true, true
+	err := prepare.open(ctx, []string{"/bin/sh", "-ec", checkOutScript, "sh", w.Common, w.Branch, w.Dir, w.Name},
 		func(ctx context.Context, o *operation) error { return o.run(ctx) })
 	if err != nil {
-		return fmt.Errorf("check out %s: %w", w.branch, err)
+		return fmt.Errorf("check out %s: %w", w.Branch, err)
 	}
-	file, err := os.OpenFile(filepath.Join(w.dir, "start"), os.O_RDONLY|unix.O_NOFOLLOW|unix.O_NONBLOCK|unix.O_CLOEXEC, 0)
+	file, err := os.OpenFile(filepath.Join(w.Dir, "start"), os.O_RDONLY|unix.O_NOFOLLOW|unix.O_NONBLOCK|unix.O_CLOEXEC, 0)
 	if err != nil {
-		return fmt.Errorf("check out %s: %w", w.branch, err)
+		return fmt.Errorf("check out %s: %w", w.Branch, err)
 	}
 	defer file.Close()
-	const most = 64 // a sha256
-	data, err := io.ReadAll(io.LimitReader(file, most+1))
-	w.start = string(data)
-	if err != nil || len(data) > most || len(data) < most/2 || strings.Trim(w.start, "0123456789abcdef") != "" {
-		return errors.Join(err, fmt.Errorf("check out %s: git names no commit", w.branch))
+	const sha1, sha256, word = 40, 64, " new"
+	data, err := io.ReadAll(io.LimitReader(file, sha256+int64(len(word))+1))
+	var kind string
+	w.Start, kind, _ = strings.Cut(string(data), " ")
+	if w.NewBranch = kind != ""; err != nil || len(w.Start) != sha1 && len(w.Start) != sha256 || strings.Trim(w.Start, "0123456789abcdef") != "" {
+		return errors.Join(err, fmt.Errorf("check out %s: git names no commit", w.Branch))
 	}
+	folder, err := layer.OpenFolder(w.Tree())
+	if err != nil {
+		return fmt.Errorf("check out %s: %w", w.Branch, err)
+	}
+	w.TreeDev, w.TreeIno = folder.Dev, folder.Ino
 	return nil
 }
 
-// keepWorktree lets the folder go with the layer; without one (the container never started) it goes now.
-func (f *runFlags) keepWorktree(w *worktree) error {
+// unlessLayers removes the folder of a container that never started, and so has no layers with which it goes.
+func (f *runFlags) unlessLayers(w *container.Worktree) error {
 	l, err := layer.Open(filepath.Join(f.paths.data, layersName), f.id)
 	if errors.Is(err, layer.ErrNotExist) {
-		return removeWorktree(w.dir)
+		return removeWorktree(w.Dir)
 	}
 	if err != nil {
 		return err
 	}
-	defer l.Close()
-	if f.keepTree {
-		return nil
-	}
-	return l.SetFolder(w.dir)
+	l.Close()
+	return nil
 }
 
 func removeWorktree(dir string) error {

@@ -27,16 +27,6 @@ func OpenFolder(path string) (*Folder, error) {
 	return &Folder{path, st.Dev, st.Ino}, nil
 }
 
-// SetFolder lets a folder go with the layers, and saves the state.
-func (l *Layers) SetFolder(path string) error {
-	f, err := OpenFolder(path)
-	if err != nil {
-		return err
-	}
-	l.Folder = f
-	return l.save()
-}
-
 // Remove removes the folder with all that is in it, if it is still the one that was made; then the one above, if it is
 // empty.
 func (f *Folder) Remove() error {

@@ -43,7 +43,7 @@ func TestDocs(t *testing.T) {
 	if err := os.WriteFile(filepath.Join(bin, "docker"), []byte(wrapper), 0o755); err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() { docker.Do(t, "rm", "--force", "agent") })
+	t.Cleanup(func() { docker.Do(t, "rm", "--force", "agent", "tree") })
 	r := box.Run(t, harness.Cmd{
 		Args: []string{"bash", "-c", script.String()}, Dir: dir,
 		Env: []string{"PATH=" + bin + ":" + filepath.Dir(control(t)) + ":" + os.Getenv("PATH")},
@@ -51,7 +51,7 @@ func TestDocs(t *testing.T) {
 	if r.Exit != 0 {
 		t.Fatal(r)
 	}
-	for _, want := range []string{"one\n", "+two", "modify file", "left", "git runs hooks", "checked", "restored as transaction", "look at main.c"} {
+	for _, want := range []string{"one\n", "+two", "modify file", "left", "git runs hooks", "checked", "restored as transaction", "look at main.c", "ref: refs/heads/fix"} {
 		if !strings.Contains(r.Stdout, want) {
 			t.Errorf("the page's commands do not print %q:\n%s", want, r.Stdout)
 		}

@@ -1,11 +1,14 @@
 package layers
 
 import (
+	"context"
+	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
 
+	"github.com/opencontainers/runtime-spec/specs-go"
 	"golang.org/x/sys/unix"
 
 	"github.com/agentsafe/agentsafe/integration/harness"
@@ -82,5 +85,152 @@ func TestWorktrees(t *testing.T) {
 	}
 	if err := unix.Access(dir+"-worktrees/tree-four", unix.F_OK); err == nil {
 		t.Error("a refused worktree is left")
+	}
+}
+
+// plainRepository makes a repository of another owner's with two commits' worth of files, and a filter that runs where
+// somebody checks out.
+func plainRepository(t *testing.T) (dir string, git func(args ...string) string) {
+	t.Helper()
+	dir = filepath.Join(box.TempDir(t), "repo")
+	git = func(args ...string) string {
+		return strings.TrimSpace(box.MustRun(t, append([]string{"git", "-c", "safe.directory=*", "-c", "user.name=a", "-c", "user.email=a@example.test", "-C", dir}, args...)...))
+	}
+	if err := os.MkdirAll(filepath.Join(dir, "d"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	git("init", "-q", "-b", "main")
+	for name, text := range map[string]string{"f": "one\n", "d/g": "x\n"} {
+		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	git("add", ".")
+	git("commit", "-qm", "start")
+	git("branch", "taken")
+	git("config", "filter.evil.smudge", "touch "+dir+"/.git/hooks/post-checkout /escaped; cat")
+	if err := os.WriteFile(filepath.Join(dir, ".git/info/attributes"), []byte("f filter=evil\n"), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	return dir, git
+}
+
+// TestWorktreeUnderEngines has engines' containers ask for a worktree in the place of the repository that they are given,
+// two of them side by side.
+func TestWorktreeUnderEngines(t *testing.T) {
+	_, agentsafe := harness.Peers(t)
+	system, err := harness.Debian(context.Background())
+	if err != nil {
+		t.Fatal(err)
+	}
+	rootfs := box.TempDir(t)
+	box.MustRun(t, "tar", "-C", rootfs, "-xf", system.Tar)
+	shim := filepath.Join(filepath.Dir(agentsafe.Path), "containerd-shim-agentsafe-v2")
+	for _, engine := range []string{"docker", "containerd"} {
+		t.Run(engine, func(t *testing.T) {
+			dir, git := plainRepository(t)
+			before := listing(t, dir)
+			start := func(branch string) liveSession {
+				wish := []string{"AGENTSAFE_WORKTREE=" + branch, "AGENTSAFE_TRANSACTION=auto"}
+				if engine == "docker" {
+					args := append(dockerFlags(rootfs, dir), "-e", wish[0], "-e", wish[1])
+					name := docker.Up(t, agentsafe, append(args, image, "sleep", "1000")...)
+					return liveSession{
+						docker.Must(t, "inspect", "--format", "{{.Id}}", name),
+						func(script string) harness.Result { return docker.Do(t, "exec", name, "sh", "-ec", script) },
+						func() { docker.Must(t, "rm", "--force", name) },
+					}
+				}
+				id := box.ID()
+				args := append([]string{
+					"run", "--runtime", shim, "--detach", "--cwd", "/job", "--mount", "type=bind,src=" + dir + ",dst=/job,options=rbind:rw",
+					"--env", wish[0], "--env", wish[1],
+				}, envFlags("--env")...)
+				box.MustRun(t, containerd.Args(append(args, "--rootfs", rootfs, id, "sleep", "1000")...)...)
+				n := 0
+				remove := removeTask(t, id)
+				t.Cleanup(remove)
+				return liveSession{id, func(script string) harness.Result {
+					n++
+					return containerd.Do(t, "tasks", "exec", "--exec-id", fmt.Sprintf("w%d", n), "--cwd", "/job", id, "sh", "-ec", script)
+				}, remove}
+			}
+			one, two := start("topic"), start("auto")
+			if r := one.run("git status --short; git branch --show-current; cat f d/g; echo two >>f; git commit -qam two; git worktree list | wc -l"); r.Exit != 0 || r.Stdout != "topic\none\nx\n2\n" {
+				t.Errorf("the first: %v", r)
+			}
+			if r := two.run("git status --short; git branch --show-current; cat f; git branch --list | wc -l; echo late >new"); r.Exit != 0 ||
+				!strings.HasPrefix(r.Stdout, "agentsafe/"+two.id[:min(12, len(two.id))]) || !strings.HasSuffix(r.Stdout, "\none\n3\n") {
+				t.Errorf("the second: %v", r)
+			}
+			if h := history(t, one.id); len(h) != 1 || h[0].Status != "committed" {
+				t.Errorf("log: %+v", h)
+			}
+			if now := listing(t, dir); now != before {
+				t.Errorf("the repository has changed:\n%s\nwas:\n%s", now, before)
+			}
+			one.remove()
+			two.remove()
+			mustCtl(t, "promote", one.id, dir+"/.git")
+			if got := git("log", "--format=%s", "topic"); got != "two\nstart" {
+				t.Errorf("the branch after promotion: %q", got)
+			}
+			git("fsck", "--strict")
+			mustCtl(t, "promote", two.id, "/job/new")
+			mustCtl(t, "layers", "rm", one.id)
+			mustCtl(t, "layers", "rm", two.id)
+			name := two.id
+			if engine == "docker" {
+				name = name[:12]
+			}
+			if got, err := os.ReadFile(filepath.Join(dir+"-worktrees", name, "tree", "new")); err != nil || string(got) != "late\n" {
+				t.Errorf("what was promoted to the worktree: %q %v", got, err)
+			}
+			if _, err := os.Stat("/escaped"); err == nil {
+				t.Error("a filter has written to the host's root")
+			}
+		})
+	}
+}
+
+// TestRefusedWorktrees leaves nothing on the host.
+func TestRefusedWorktrees(t *testing.T) {
+	dir, git := plainRepository(t)
+	git("worktree", "add", "-q", dir+"-beside", "-b", "busy")
+	before := listing(t, filepath.Dir(dir))
+	for _, c := range []struct {
+		name, source, branch, want string
+		annotations                map[string]string
+	}{
+		{"no repository", filepath.Join(dir, "d"), "auto", "0 writable bind mounts are repositories", nil},
+		{"an option", dir, "-x", "not the name of a branch", nil},
+		{"out of the refs", dir, "../../x", "not the name of a branch", nil},
+		{"checked out", dir, "main", "is checked out in another worktree", nil},
+		{"checked out beside", dir, "busy", "is checked out in another worktree", nil},
+		{"below a branch", dir, "taken/x", "there is a branch taken", nil},
+		{"read-only", dir, "auto", "has no overlay for it", map[string]string{"agentsafe.dev/workspace": "readonly"}},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			d := bare(t)
+			b := box.Bundle(t, func(s *specs.Spec) {
+				s.Mounts = append(s.Mounts, specs.Mount{Destination: "/job", Type: "bind", Source: c.source, Options: []string{"rbind"}})
+				s.Process.Cwd = "/job"
+				s.Annotations = map[string]string{"agentsafe.dev/worktree": c.branch}
+				for k, v := range c.annotations {
+					s.Annotations[k] = v
+				}
+			})
+			r := d.Do(t, "create", "--bundle", b.Dir, b.ID)
+			if r.Exit == 0 {
+				d.Do(t, "delete", "--force", b.ID)
+			}
+			if r.Exit == 0 || !strings.Contains(r.Stderr, c.want) {
+				t.Errorf("want %q: %v", c.want, r)
+			}
+		})
+	}
+	os.Remove(dir + "-worktrees") //nolint:errcheck // it goes with the last folder in it, or was never made
+	if now := listing(t, filepath.Dir(dir)); now != before {
+		t.Errorf("left:\n%s\nwas:\n%s", now, before)
 	}
 }

@@ -51,6 +51,8 @@ type CreateOptions struct {
 	Held bool
 	// Record has the container recorded, whatever the spec says: the caller is who may allow it.
 	Record *Recording
+	// Worktree was made for the container, and the spec binds both of its folders; nil for none, or one the spec asks for.
+	Worktree *Worktree
 	// Supervise puts a supervisor of this process in charge if the profile needs one, or always with SuperviseAlways; nil
 	// starts the monitor program.
 	Supervise       func(c *Container) (Supervisor, error)
@@ -91,6 +93,8 @@ type creation struct {
 	workspace       profiles.Workspace
 	workspaceMounts []int
 	layers          *layer.Layers
+	worktree        *Worktree // in the place of a repository; nil for none
+	commonMount     int       // of the repository's own directory
 }
 
 type groupResult struct {
@@ -150,7 +154,7 @@ func (cr *creation) closeAll() {
 }
 
 // load reads the spec and opens everything of the host that it names.
-func (cr *creation) load(context.Context) error {
+func (cr *creation) load(ctx context.Context) error {
 	dir := cr.o.Bundle
 	if dir == "" {
 		dir = "."
@@ -186,6 +190,9 @@ func (cr *creation) load(context.Context) error {
 		err = cr.needsUserNamespace()
 	}
 	if err != nil {
+		return err
+	}
+	if err := cr.takeWorktree(ctx); err != nil {
 		return err
 	}
 	if cr.plan, err = rootfs.PlanMounts(cr.spec.Mounts); err != nil {

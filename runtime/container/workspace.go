@@ -40,6 +40,12 @@ func checkFiles(mounts []rootfs.Mount, src sources, w *profiles.Workspace) error
 // workspaces puts overlays in the place of the bind mounts that the task works on.
 func (cr *creation) workspaces(context.Context) error {
 	w := cr.workspace
+	if cr.worktree != nil {
+		var err error
+		if cr.commonMount, err = cr.overlaidWorktree(); err != nil {
+			return err
+		}
+	}
 	if w.Mode != profiles.WorkspaceOverlay {
 		return nil
 	}
@@ -67,7 +73,18 @@ func (cr *creation) workspaces(context.Context) error {
 			return fmt.Errorf("mounts[%d]: %w", i, err)
 		}
 	}
-	return nil
+	if cr.worktree == nil {
+		return nil
+	}
+	if err := cr.worktree.register(cr.src[cr.commonMount].Tree); err != nil {
+		return err
+	}
+	if cr.worktree.Keep {
+		return nil
+	}
+	// It goes with the layers from now on; the state is saved with the first process.
+	cr.layers.Folder, err = layer.OpenFolder(cr.worktree.Dir)
+	return err
 }
 
 // overlay replaces the source of one mount.
