@@ -16,7 +16,7 @@ packages=(
   wget bind9-dnsutils netcat-openbsd openssh-client openssh-server     # clients of the network, and a server
 )
 [ "${1:-}" != long ] || packages+=(qemu-system-x86 e2fsprogs          # a virtual machine of its own
-  cargo default-jdk-headless maven junit4                             # toolchains that do real work under profiles
+  cargo default-jdk-headless maven gradle junit4 ruby rake ruby-minitest # toolchains that do real work under profiles
   libmaven-compiler-plugin-java libmaven-jar-plugin-java libmaven-resources-plugin-java libsurefire-java)
 
 # Other sources of node bring npm along, and Debian's conflicts with them.

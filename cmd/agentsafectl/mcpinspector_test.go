@@ -18,35 +18,7 @@ func inspector(t *testing.T) string {
 	if os.Getenv("AGENTSAFE_TEST_LONG") == "" {
 		t.Skip("probe AGENTSAFE_TEST_LONG: not set")
 	}
-	if _, err := exec.LookPath("npm"); err != nil {
-		t.Skip("probe npm: not installed")
-	}
-	cache, err := os.UserCacheDir()
-	if err != nil {
-		t.Fatal(err)
-	}
-	dir := filepath.Join(cache, "agentsafe", "mcp-inspector-"+inspectorVersion)
-	program := filepath.Join("node_modules", ".bin", "mcp-inspector")
-	if _, err := os.Stat(filepath.Join(dir, program)); err == nil {
-		return filepath.Join(dir, program)
-	}
-	if err := os.MkdirAll(filepath.Dir(dir), 0o755); err != nil {
-		t.Fatal(err)
-	}
-	fresh, err := os.MkdirTemp(filepath.Dir(dir), "mcp-inspector") //nolint:usetesting // it is renamed into the cache
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer os.RemoveAll(fresh)
-	cmd := exec.Command("npm", "install", "--no-audit", "--no-fund", "--ignore-scripts", "--prefix", fresh, "@modelcontextprotocol/inspector@"+inspectorVersion)
-	cmd.Dir = fresh
-	if out, err := cmd.CombinedOutput(); err != nil {
-		t.Skipf("probe npm: the inspector can't be installed: %v\n%s", err, out)
-	}
-	if err := os.Rename(fresh, dir); err != nil && !os.IsExist(err) {
-		t.Fatal(err)
-	}
-	return filepath.Join(dir, program)
+	return filepath.Join(npmTools(t, "@modelcontextprotocol/inspector@"+inspectorVersion), "node_modules", ".bin", "mcp-inspector")
 }
 
 // TestMCP_Inspector has a client that is not the Go SDK's list and call the tools: the inspector's command line.

@@ -23,6 +23,8 @@ type toolchain struct {
 	outside string
 	// user is who does the job; "" is the owner of the folder.
 	user string
+	// npm are packages of the npm registry that the job finds in tools/node_modules.
+	npm []string
 	// long jobs run with AGENTSAFE_TEST_LONG alone: they compile Go's standard library, or need packages of 100 MB.
 	long bool
 }
@@ -82,6 +84,66 @@ func toolchains() map[string]toolchain {
 			files: map[string]string{"A.java": "public class A { public static void main(String[] a) throws Exception { Thread t = new Thread(() -> System.out.println(\"hello\")); t.start(); t.join(); } }\n"},
 			job:   "javac -J-Xmx256m A.java && java -Xmx128m A",
 		},
+		// A package of the workspace's own goes through the store, which links or copies, and its test forks.
+		"pnpm": {
+			long: true, tools: []string{"/usr/bin/node"}, npm: []string{"pnpm@12.4.2"}, profile: "offline", outside: "lint", want: "pass 1\n", refused: network,
+			files: map[string]string{
+				"package.json":     "{\"name\": \"shop\", \"private\": true, \"scripts\": {\"test\": \"node --test shop.test.js\"}, \"dependencies\": {\"two\": \"file:./two\"}}\n",
+				"two/package.json": "{\"name\": \"two\", \"version\": \"1.0.0\"}\n", "two/index.js": "module.exports = 2;\n",
+				"shop.test.js": "require('node:test')('two', () => require('node:assert').strictEqual(require('two'), 2));\n",
+			},
+			job: "pnpm() { /usr/bin/node tools/node_modules/pnpm/bin/pnpm.mjs \"$@\"; }; export CI=1; pnpm install --offline --store-dir /tmp/store >log 2>&1 || { cat log; exit 1; }; pnpm test >log 2>&1 || { cat log; exit 1; }; grep -o 'pass 1$' log",
+		},
+		// bun has an event loop of its own, asks for pidfds and io_uring, and maps its compiled code.
+		"bun": {
+			long: true, npm: []string{"@oven/bun-linux-x64@1.4.4"}, profile: "offline", outside: "lint", want: "1 pass\n42\n", refused: network,
+			files: map[string]string{
+				"two.ts":      "export const two: number = 2;\n",
+				"two.test.ts": "import { expect, test } from \"bun:test\";\nimport { two } from \"./two\";\ntest(\"two\", async () => {\n  const s = Bun.serve({ port: 0, fetch: () => new Response(String(two)) });\n  expect(await (await fetch(s.url)).text()).toBe(\"2\");\n  expect(await Bun.spawn([\"true\"]).exited).toBe(0);\n  s.stop();\n});\n",
+				"app.ts":      "import { two } from \"./two\";\nconsole.log(two * 21);\n",
+			},
+			job: "bun() { tools/node_modules/@oven/bun-linux-x64/bin/bun \"$@\"; }; bun test ./two.test.ts >log 2>&1 || { cat log; exit 1; }; grep -o '1 pass' log; bun build app.ts --target=bun --outfile=app.js >log 2>&1 || { cat log; exit 1; }; bun app.js",
+		},
+		"Playwright under the pack browser": {
+			long: true, tools: []string{"/usr/bin/node", "chromium"}, npm: []string{"playwright-core@1.65.1"}, profile: "./browser.yaml", outside: "offline", user: "1000:1000",
+			want: "clicked 42, a picture of 640x480\n", refused: network,
+			files: map[string]string{
+				"browser.yaml": browserProfile,
+				"page.js": `const { chromium } = require('./tools/node_modules/playwright-core');
+const page = "<button onclick=\"document.title = 'clicked ' + 6 * 7\">press</button>";
+const server = require('http').createServer((q, r) => r.setHeader('content-type', 'text/html').end(page)).listen(0, '127.0.0.1', async () => {
+  const b = await chromium.launch({ executablePath: '/usr/lib/chromium/chromium', chromiumSandbox: true, args: ['--disable-gpu'] });
+  const p = await b.newPage({ viewport: { width: 640, height: 480 } });
+  await p.goto('http://127.0.0.1:' + server.address().port + '/');
+  await p.click('button');
+  const png = await p.screenshot();
+  console.log((await p.title()) + ', a picture of ' + png.readUInt32BE(16) + 'x' + png.readUInt32BE(20));
+  await b.close();
+  server.close();
+});
+`,
+			},
+			job: "/usr/bin/node page.js 2>/tmp/log || { tail -20 /tmp/log; exit 1; }",
+		},
+		"ruby": {
+			long: true, tools: []string{"/usr/bin/ruby", "/usr/bin/rake"}, profile: "offline", outside: "lint", want: "1 runs, 2 assertions, 0 failures, 0 errors, 0 skips\n", refused: network,
+			files: map[string]string{
+				"Rakefile": "require 'rake/testtask'\nRake::TestTask.new { |t| t.pattern = '*_test.rb' }\n",
+				"two_test.rb": "require 'minitest/autorun'\nrequire 'socket'\nclass Two < Minitest::Test\n  def test_two\n    s = TCPServer.new('127.0.0.1', 0)\n    Thread.new { s.accept.puts 2 }\n" +
+					"    assert_equal '2', TCPSocket.new('127.0.0.1', s.addr[1]).gets.chomp\n    File.write('out', fork { exit! 0 }.to_s)\n    assert Process.wait2[1].success?\n  end\nend\n",
+			},
+			job: "/usr/bin/rake test >/tmp/log 2>&1 || { cat /tmp/log; exit 1; }; grep -o '1 runs.*' /tmp/log",
+		},
+		"gradle": {
+			long: true, tools: []string{"gradle", "java"}, profile: "offline", outside: "lint", want: "42\n", refused: network,
+			files: map[string]string{
+				"build.gradle":               "apply plugin: 'java'\nrepositories { flatDir { dirs '/usr/share/java' } }\ndependencies { testCompile name: 'junit4'; testCompile name: 'hamcrest-core' }\n",
+				"settings.gradle":            "rootProject.name = 'shop'\n",
+				"src/main/java/Two.java":     "public class Two { static int two() { return 2; } public static void main(String[] a) { System.out.println(two() * 21); } }\n",
+				"src/test/java/TwoTest.java": "public class TwoTest { @org.junit.Test public void two() { org.junit.Assert.assertEquals(2, Two.two()); } }\n",
+			},
+			job: "gradle --offline --no-daemon -q -g /tmp/g -Dorg.gradle.jvmargs=-Xmx512m build >/tmp/log 2>&1 || { tail -20 /tmp/log; exit 1; }; test -e build/test-results/test/TEST-TwoTest.xml; java -cp build/libs/shop.jar Two",
+		},
 		// Debian's own repository of a few plugins stands for the central one.
 		"maven": {
 			long: true, tools: []string{"mvn", "java"}, profile: "offline", outside: "lint", want: "Tests run: 1, Failures: 0, Errors: 0, Skipped: 0\n42\n", refused: network,
@@ -133,6 +195,14 @@ func TestToolchains(t *testing.T) {
 				path := filepath.Join(b.workspace, file)
 				if err := errors.Join(os.MkdirAll(filepath.Dir(path), 0o777), os.WriteFile(path, []byte(text), 0o644)); err != nil {
 					t.Fatal(err)
+				}
+			}
+			if len(c.npm) > 0 {
+				tools := filepath.Join(b.workspace, "tools")
+				// Linked, where that goes: they are large, and what a task writes is kept in a layer.
+				copied := exec.CommandContext(t.Context(), "sh", "-ec", `cp -al "$0" "$1" 2>/dev/null || { rm -rf "$1"; cp -a "$0" "$1"; }`, npmTools(t, c.npm...), tools)
+				if out, err := copied.CombinedOutput(); err != nil {
+					t.Fatalf("%v\n%s", err, out)
 				}
 			}
 			job := func(profile string) []string {
