@@ -17,6 +17,7 @@ extends: lint
 filesystem:
   read:
     - /usr
+    - $WORKSPACE/src
     - /opt/data
   hide: [/usr/share/secret]
 network:
@@ -41,25 +42,26 @@ func TestProfileExplain_Places(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	out, err := b.in("profile", "explain", "./placed.yaml", "--path", "/opt/data/x", "--path", "/usr/share/secret/y", "--syscall", "chroot,ptrace,read",
+	out, err := b.in("profile", "explain", "./placed.yaml", "--path", "/opt/data/x", "--path", "/usr/share/secret/y", "--path", "/job/src/a.c", "--workspace", "/job", "--syscall", "chroot,ptrace,read",
 		"--connect", "22,443", "--listen", "80", "--host", "example.com:443", "--env", "A_TOKEN", "--denials", "denials.jsonl")
 	if err != nil {
 		t.Fatalf("%v\n%s", err, out)
 	}
 	for _, want := range []string{
-		"syscall chroot: refused by syscalls.deny, ./placed.yaml:13 ", // the entry is the question's, not the rule's
+		"syscall chroot: refused by syscalls.deny, ./placed.yaml:14 ", // the entry is the question's, not the rule's
 		"syscall read: allowed by built-in list of calls\n",
-		"path /opt/data/x: allowed by filesystem.read /opt/data, ./placed.yaml:8 ",
+		"path /job/src/a.c: allowed by filesystem.read /job/src, ./placed.yaml:8 ",
+		"path /opt/data/x: allowed by filesystem.read /opt/data, ./placed.yaml:9 ",
 		"path /opt/data/x: refused by filesystem.write, inherited from lint ",
-		"path /usr/share/secret/y: hidden by filesystem.hide /usr/share/secret, ./placed.yaml:9 ",
+		"path /usr/share/secret/y: hidden by filesystem.hide /usr/share/secret, ./placed.yaml:10 ",
 		"host example.com:443: refused by network.mode none, inherited from lint ",
 		"variable A_TOKEN: removed by environment.deny *_TOKEN, inherited from lint",
-		"connect 22: refused by network.connectPorts, ./placed.yaml:11 ",
-		"connect 443: allowed by network.connectPorts 443, ./placed.yaml:11 ",
+		"connect 22: refused by network.connectPorts, ./placed.yaml:12 ",
+		"connect 443: allowed by network.connectPorts 443, ./placed.yaml:12 ",
 		"listen 80: allowed by network.listenPorts",
 		"file write /etc/x: refused by filesystem.write, inherited from lint\n    allowed by filesystem: {write: [..., /etc]}\n",
 		"limit pids: refused by limits.pids, inherited from lint\n",
-		"network connect TCP port 22: refused by network.connectPorts, ./placed.yaml:11\n",
+		"network connect TCP port 22: refused by network.connectPorts, ./placed.yaml:12\n",
 	} {
 		if !strings.Contains(out, want) {
 			t.Errorf("no %q in\n%s", want, out)
@@ -67,7 +69,7 @@ func TestProfileExplain_Places(t *testing.T) {
 	}
 	out, err = b.in("profile", "explain", "./placed.yaml", "--json", "--connect", "22")
 	var list []explanation
-	if err != nil || json.Unmarshal([]byte(out), &list) != nil || len(list) != 1 || list[0].Where != "./placed.yaml:11" || list[0].Verdict != "refused" {
+	if err != nil || json.Unmarshal([]byte(out), &list) != nil || len(list) != 1 || list[0].Where != "./placed.yaml:12" || list[0].Verdict != "refused" {
 		t.Errorf("%v\n%s", err, out)
 	}
 }
@@ -91,13 +93,15 @@ func TestProfileCommands_Mistakes(t *testing.T) {
 		{"--connect 65536: not a port", []string{"explain", "lint", "--connect", "65536"}},
 		{"bad.jsonl:1: ", []string{"explain", "lint", "--denials", "bad.jsonl"}},
 		{"no such file", []string{"explain", "lint", "--denials", "none.jsonl"}},
-		{"./bad.yaml:11: network.connectPort: is not a key of a profile, did you mean connectPorts?", []string{"check", "./bad.yaml", "./good.yaml"}},
+		{"./bad.yaml:12: network.connectPort: is not a key of a profile, did you mean connectPorts?", []string{"check", "./bad.yaml", "./good.yaml"}},
 		{"profile \"placed\" is valid", []string{"check", "./bad.yaml", "./good.yaml"}},
 		{"--name \"Two Words\": want lower-case letters", []string{"generate", "--name", "Two Words", "--", "touch", "ran"}},
 		{"--name \"lint\" is the name of a built-in profile", []string{"generate", "--name", "lint", "--", "touch", "ran"}},
 		{"--output: ", []string{"generate", "-o", "no/such/folder.yaml", "--", "touch", "ran"}},
 		{"none.yaml: no such file", []string{"show", "./none.yaml"}},
 		{"nosuch", []string{"show", "nosuch"}},
+		{"; did you mean lint?", []string{"show", "lnit"}},
+		{"; the file of this name is ./good.yaml", []string{"show", "good.yaml"}},
 	} {
 		out, err := b.in(append([]string{"profile"}, c.args...)...)
 		exit, ok := errors.AsType[*exec.ExitError](err)

@@ -58,7 +58,7 @@ func newExplainCommand() *cobra.Command {
 			if len(out) == 0 && q.denials == "" {
 				return errors.New("name something to explain: --syscall, --path, --host, --env, --connect, --listen or --denials")
 			}
-			if err := locate(out, args[0], p); err != nil {
+			if err := q.locate(out, args[0], p); err != nil {
 				return err
 			}
 			return printExplanations(c, out, q.json)
@@ -152,7 +152,7 @@ func readDenials(file string, stdin io.Reader) ([]explanation, error) {
 }
 
 // locate finds the rules in the file that the profile is of, if it is of one.
-func locate(list []explanation, name string, p *profiles.Profile) error {
+func (q *questions) locate(list []explanation, name string, p *profiles.Profile) error {
 	if !strings.Contains(name, "/") {
 		return nil
 	}
@@ -167,7 +167,7 @@ func locate(list []explanation, name string, p *profiles.Profile) error {
 	}
 	for i := range list {
 		key, entry, _ := strings.Cut(list[i].Rule, " ")
-		switch line := place(key, entry); {
+		switch line := place(key, q.spellings(entry)...); {
 		case line > 0:
 			list[i].Where = name + ":" + strconv.Itoa(line)
 		case profilefile.Describe(key) != "":
@@ -175,6 +175,17 @@ func locate(list []explanation, name string, p *profiles.Profile) error {
 		}
 	}
 	return nil
+}
+
+// spellings are how a file can have written an entry, whose variables are expanded.
+func (q *questions) spellings(entry string) []string {
+	out := []string{entry}
+	for _, v := range []struct{ name, value string }{{"$WORKSPACE", q.workspace}, {"$HOME", q.home}, {"~", q.home}} {
+		if rest, ok := strings.CutPrefix(entry, v.value); ok && v.value != "" && (rest == "" || rest[0] == '/') {
+			out = append(out, v.name+rest)
+		}
+	}
+	return out
 }
 
 func printExplanations(c *cobra.Command, out []explanation, asJSON bool) error {

@@ -17,10 +17,26 @@ import (
 // path (with a slash in it, so that no file in the current folder can pass for
 // one of them).
 func loadProfile(name string) (*profiles.Profile, error) {
-	if !strings.Contains(name, "/") {
-		return container.LoadProfile(name)
+	if strings.Contains(name, "/") {
+		return (&profileFiles{}).load(name)
 	}
-	return (&profileFiles{}).load(name)
+	p, err := container.LoadProfile(name)
+	if err != nil {
+		return nil, fmt.Errorf("%w%s", err, meant(name))
+	}
+	return p, nil
+}
+
+// meant guesses what somebody meant by a name that no profile has; "" for no guess.
+func meant(name string) string {
+	if st, err := os.Stat(name); err == nil && st.Mode().IsRegular() {
+		return fmt.Sprintf("; the file of this name is ./%s", name)
+	}
+	installed, _ := installedProfiles()
+	if near := profilefile.Nearest(name, append(profiles.BuiltinNames(), installed...)); near != "" && near != name {
+		return "; did you mean " + near + "?"
+	}
+	return ""
 }
 
 // profileFiles loads files that may extend each other and what is installed.

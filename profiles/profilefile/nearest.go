@@ -8,20 +8,27 @@ import (
 
 // nearest names the key that was probably meant; "" if none is near.
 func (s section) nearest(got string) string {
+	keys := slices.Sorted(maps.Keys(s))
+	best := Nearest(got, keys)
+	if best == "" {
+		return ", want one of " + strings.Join(keys, ", ")
+	}
+	return ", did you mean " + best + "?"
+}
+
+// Nearest returns the word that was probably meant; "" if none is near.
+func Nearest(got string, words []string) string {
 	const far, longest = 3, 40
 	best, distance := "", far
 	if len(got) > longest {
-		got = ""
+		return ""
 	}
-	for _, key := range slices.Sorted(maps.Keys(s)) {
-		if d := editDistance(strings.ToLower(got), strings.ToLower(key)); d < distance {
-			best, distance = key, d
+	for _, w := range words {
+		if d := editDistance(strings.ToLower(got), strings.ToLower(w)); d < distance {
+			best, distance = w, d
 		}
 	}
-	if best == "" {
-		return ", want one of " + strings.Join(slices.Sorted(maps.Keys(s)), ", ")
-	}
-	return ", did you mean " + best + "?"
+	return best
 }
 
 // editDistance counts the insertions, deletions and changes of bytes between two words.

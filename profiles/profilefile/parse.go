@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"slices"
 	"strconv"
 	"strings"
 	"unicode"
@@ -85,14 +86,14 @@ func Name(r io.Reader) string {
 	return ""
 }
 
-// Places reads a file and returns where things stand in it: the line of an entry of a list by the list's key, or that of
-// the key if there is no such entry, or 0 if the file does not have the key.
-func Places(r io.Reader) (func(key, entry string) int, error) {
+// Places reads a file and returns where things stand in it: by a list's key the line of its first entry that is one of
+// the given, or that of the key if there is none, or 0 if the file does not have the key.
+func Places(r io.Reader) (func(key string, entries ...string) int, error) {
 	root, err := oneDocument(r)
 	if err != nil {
 		return nil, err
 	}
-	return func(key, entry string) int {
+	return func(key string, entries ...string) int {
 		n, line := root, 0
 		for k := range strings.SplitSeq(key, ".") {
 			if n, line = keyed(n, k); n == nil {
@@ -100,7 +101,7 @@ func Places(r io.Reader) (func(key, entry string) int, error) {
 			}
 		}
 		for _, item := range n.Content {
-			if n.Kind == yaml.SequenceNode && item.Value == entry {
+			if n.Kind == yaml.SequenceNode && slices.Contains(entries, item.Value) {
 				return item.Line
 			}
 		}
@@ -123,13 +124,28 @@ func oneDocument(r io.Reader) (*yaml.Node, error) {
 		if errors.Is(err, io.EOF) {
 			return nil, errors.New("is empty")
 		}
-		return nil, err // begins with "yaml: line N:"
+		return nil, notYAML(err, data)
 	}
 	if err := dec.Decode(new(yaml.Node)); !errors.Is(err, io.EOF) {
 		return nil, errors.New("more than one document")
 	}
 	root := doc.Content[0]
 	return root, checkNode(root, 0)
+}
+
+// notYAML says where the parser gave up: its own errors begin with "yaml: line N: " or with "yaml: ".
+func notYAML(err error, data []byte) error {
+	text := strings.TrimPrefix(err.Error(), "yaml: ")
+	number, rest, _ := strings.Cut(strings.TrimPrefix(text, "line "), ": ")
+	line, nerr := strconv.Atoi(number)
+	if nerr != nil || !strings.HasPrefix(text, "line ") {
+		return fmt.Errorf("is not YAML: %s", text)
+	}
+	lines := bytes.Split(data, []byte("\n"))
+	if line <= len(lines) && line > 0 && bytes.HasPrefix(bytes.TrimLeft(lines[line-1], " "), []byte("\t")) {
+		rest += ": indent by blanks, not by tabs"
+	}
+	return &lineError{line, fmt.Errorf("is not YAML: %s", rest)}
 }
 
 // maxDepth is more than the schema has.
@@ -177,6 +193,9 @@ func parent(root *yaml.Node, find parentFinder) (*profiles.Profile, error) {
 		return nil, &lineError{root.Line, fmt.Errorf("extends: missing, want a profile such as %q", profiles.NameAgent)}
 	}
 	p, err := find(n.Value)
+	if near := Nearest(n.Value, profiles.BuiltinNames()); err != nil && near != "" && near != n.Value {
+		return nil, &lineError{n.Line, fmt.Errorf("extends: did you mean %s? %w", near, err)}
+	}
 	if err != nil {
 		return nil, &lineError{n.Line, fmt.Errorf("extends: %w", err)}
 	}

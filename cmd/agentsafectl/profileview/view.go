@@ -262,9 +262,11 @@ func trust(p *profiles.Profile) string {
 	return strings.Join(out, " + ")
 }
 
+// few is how many entries of a list are shown.
+const few = 6
+
 // list joins a few and counts the rest.
 func list(in []string, empty string) string {
-	const few = 6
 	switch {
 	case len(in) == 0:
 		return empty

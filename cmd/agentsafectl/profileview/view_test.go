@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/agentsafe/agentsafe/profiles"
 )
@@ -97,11 +98,43 @@ func TestDiff(t *testing.T) {
 	if table, err = Diff(a, b); err != nil || len(table.Rows) != 2 {
 		t.Fatalf("%v, %v", table, err)
 	}
-	if got := cell(t, table, "limits.memory", "b"); got != "1048576" {
+	if got := cell(t, table, "limits.memory", "b"); got != "1MiB" {
 		t.Error(got)
 	}
 	if cell(t, table, "limits.memory", "grants more") != "a" || cell(t, table, "limits.pids", "grants more") != "b" {
 		t.Error(table)
+	}
+}
+
+// Values are spelt as a profile file spells them, and a long list does not hide what differs.
+func TestDiff_Values(t *testing.T) {
+	a, b := builtin(t, "build"), builtin(t, "build")
+	a.Name, b.Name = "a", "b"
+	a.Limits.CPUs, b.Limits.CPUs = 0.5, 2.5
+	a.Limits.WallClock, b.Limits.WallClock = 90*time.Second, time.Hour
+	a.Network.ConnectPorts, a.Network.ListenPorts = []profiles.PortRange{{First: 80, Last: 90}}, []profiles.PortRange{}
+	a.Environment.Deny = append(slices.Clone(b.Environment.Deny), "MINE")
+	a.Network.RuleSets = a.Network.RuleSets[1:]
+	a.Filesystem.Workspace.Mode = profiles.WorkspaceReadonly
+	table, err := Diff(a, b)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range [][3]string{
+		{"limits.cpus", "0.5", "2.5"},
+		{"limits.wallClock", "1m30s", "1h0m0s"},
+		{"network.connectPorts", "80-90", "all"},
+		{"network.listenPorts", "none", "all"},
+		{"environment.deny", "MINE (and 26 in common)", "(and 26 in common)"},
+		{"network.allow", "(and 11 in common)", "crates (and 11 in common)"},
+		{"filesystem.workspace.mode", "readonly", "overlay"},
+	} {
+		if got := [2]string{cell(t, table, c[0], "a"), cell(t, table, c[0], "b")}; got != [2]string{c[1], c[2]} {
+			t.Errorf("%s: %q, want %q", c[0], got, c[1:])
+		}
+	}
+	if len(table.Rows) != 7 {
+		t.Errorf("%q", table.Rows)
 	}
 }
 
