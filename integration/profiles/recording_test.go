@@ -67,15 +67,15 @@ const recordingConfig = `
 profile = "agent"
 record = "by-docker"
 [record]
-names = ["shop"]
+names = ["shop", "pods"]
 `
 
 // forbidden prints what the profile agent refuses, which must be the same whether somebody watches or not.
 const forbidden = `unshare -m true 2>/dev/null && echo unshared; mount -t tmpfs x /mnt 2>/dev/null && echo mounted; ` +
 	`mknod /tmp/kmem c 1 2 2>/dev/null && cat /tmp/kmem; grep -E '^(NoNewPrivs|CapEff|CapBnd):' /proc/self/status; `
 
-// TestRecording records containers of Docker's (by handler) and containerd's (by annotation, under runc's shim and
-// ours), makes a profile of what was seen, and runs the same under it.
+// TestRecording records containers of Docker's (by handler), of containerd's (by annotation, under runc's shim and
+// ours) and of Podman's (by annotation), makes a profile of what was seen, and runs the same under it.
 func TestRecording(t *testing.T) {
 	administer(t, recordingConfig)
 	busybox, err := harness.Busybox()
@@ -84,6 +84,7 @@ func TestRecording(t *testing.T) {
 	}
 	t.Run("docker", func(t *testing.T) { recordDocker(t, busybox) })
 	t.Run("containerd", func(t *testing.T) { recordContainerd(t, busybox) })
+	t.Run("podman", func(t *testing.T) { recordPodman(t, busybox) })
 }
 
 func recordDocker(t *testing.T, busybox harness.Image) {
@@ -197,4 +198,41 @@ func recordContainerd(t *testing.T, busybox harness.Image) {
 	waitRecording(t, "shop", `"/tmp/first"`, `"/tmp/second"`)
 	wantRefusal(t, run("other", "true", byRunc...), "annotation agentsafe.dev/record=other", "names = [\"other\"]` below [record]")
 	wantRefusal(t, run("../x", "true", ours...), "is not a name")
+}
+
+// recordPodman records two containers of Podman's by their annotation, one with an exec, and merges them.
+func recordPodman(t *testing.T, busybox harness.Image) {
+	podman := &harness.Podman{Box: box}
+	if err := podman.Load(busybox.Archive); err != nil {
+		t.Fatal(err)
+	}
+	_, peer := harness.Peers(t)
+	// Podman's own defaults ask for more open files than a root without CAP_SYS_RESOURCE may give.
+	flags := func(name string, more ...string) []string {
+		return append([]string{
+			"run", "--cgroup-parent", box.CgroupParent(), "--ulimit", "nofile=1024:1024", "--ulimit", "nproc=1024:1024", "--network", "none",
+			"--annotation", "agentsafe.dev/record=" + name,
+		}, more...)
+	}
+	run := func(name, script string) harness.Result {
+		return podman.Do(t, peer, flags(name, "--rm", "busybox:test", "sh", "-c", script)...)
+	}
+	if r := run("pods", "echo x > /tmp/podman-first; exit 6"); r.Exit != 6 {
+		t.Errorf("want 6:\n%v", r)
+	}
+	name := box.ID()
+	t.Cleanup(func() { podman.Must(t, peer, "rm", "--force", "--time", "0", name) })
+	podman.Must(t, peer, flags("pods", "--detach", "--name", name, "busybox:test", "sleep", "1000")...)
+	if r := podman.Do(t, peer, "exec", name, "sh", "-c", "echo x > /tmp/podman-exec; exit 3"); r.Exit != 3 {
+		t.Errorf("exec in a recorded container, want 3:\n%v", r)
+	}
+	podman.Must(t, peer, "kill", name)
+	waitRecording(t, "pods", `"/tmp/podman-first"`, `"/tmp/podman-exec"`, `"sleep 1000"`)
+	wantRefusal(t, run("other", "true"), "agentsafe.dev/record=other", "names = [\"other\"]` below [record]")
+
+	file := filepath.Join(box.TempDir(t), "pods.yaml")
+	box.MustRun(t, program(t, "agentsafectl"), "profile", "generate", "--recording", "pods", "--name", "pods", "-o", file)
+	if text, err := os.ReadFile(file); err != nil || !strings.Contains(string(text), "- /tmp") {
+		t.Errorf("the profile of both runs: %v\n%s", err, text)
+	}
 }
