@@ -21,16 +21,15 @@ import (
 // Making one takes milliseconds, and so does taking it apart, of which most is waiting for other processors. So whoever
 // supervises the container makes the next one when an exec has ended, and holds each until the exec's end has been told.
 
-// spaces are the mount namespaces for transactions that a supervisor holds. They are only looked at under the lock of the
-// layers, but for the map of those in use.
+// spaces are the mount namespaces for transactions that a supervisor holds.
 type spaces struct {
-	cache layer.Cache
-	ready *space
-	ended bool // no more are made
+	cache layer.Cache // under the lock of the layers
 
 	mu      sync.Mutex
-	inUse   map[int]*space // by the transaction's number
-	closing sync.WaitGroup
+	ready   *space
+	ended   bool            // no more are made
+	inUse   map[int]*space  // by the transaction's number
+	closing []chan struct{} // each is closed when one has been taken apart
 }
 
 // space is one of them, with its layer in layer.Ready until a transaction has begun on it.
@@ -113,8 +112,10 @@ func (c *Container) Transact(r *wire.Transact) (n int, ns *os.File, err error) {
 
 // take returns the space that is ready, if it is still as the container's mounts are; nil without.
 func (s *spaces) take() *space {
+	s.mu.Lock()
 	r := s.ready
 	s.ready = nil
+	s.mu.Unlock()
 	if r != nil && r.stale() {
 		r.close()
 		return nil
@@ -142,15 +143,14 @@ func (s *spaces) use(n int, sp *space) {
 	s.inUse[n] = sp
 }
 
-// release lets go of the namespaces of transactions that are not open, or of all. Taking one apart waits for all processors
-// (synchronize_rcu), which nobody else needs to do.
+// release lets go of the namespaces of transactions that are not open.
 func (s *spaces) release(open func(n int) bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for n, sp := range s.inUse {
 		if !open(n) {
 			delete(s.inUse, n)
-			s.closing.Go(sp.close)
+			s.takeApart(sp)
 		}
 	}
 }
@@ -166,29 +166,68 @@ func (c *Container) PrepareTransaction() {
 		return // the container is on its way out; if not, the next exec says so
 	}
 	defer l.Close()
-	if c.spaces.ready != nil || c.spaces.ended {
+	if c.spaces.enough() {
 		return
 	}
 	if s, err := c.makeSpace(l); err == nil { // likewise
-		c.spaces.ready = s
+		c.spaces.give(s)
 	}
 }
 
-// EndTransactions lets go of what is held for transactions: the container's first process has ended, and what is mounted
-// over its layers should end with it.
-func (c *Container) EndTransactions() {
-	if c.state.Layers == "" {
+// enough reports whether there is one ready, or none will be taken any more.
+func (s *spaces) enough() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.ready != nil || s.ended
+}
+
+// give keeps one for the next transaction. Only who holds the lock of the layers does so.
+func (s *spaces) give(sp *space) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.ended {
+		s.takeApart(sp)
 		return
 	}
-	if l, err := layer.OpenCached(c.state.Layers, c.id, &c.spaces.cache); err == nil {
-		defer l.Close()
+	s.ready = sp
+}
+
+// takeApart closes a space beside the rest: it waits for all processors (synchronize_rcu), which nobody else needs to do.
+// mu is held.
+func (s *spaces) takeApart(sp *space) {
+	s.closing = slices.DeleteFunc(s.closing, func(done chan struct{}) bool {
+		select {
+		case <-done:
+			return true
+		default:
+			return false
+		}
+	})
+	done := make(chan struct{})
+	s.closing = append(s.closing, done)
+	go func() {
+		defer close(done)
+		sp.close()
+	}()
+}
+
+// EndTransactions lets go of what is held for transactions: the container's first process has ended, and what is mounted
+// over its layers should end with it. It does not wait for who looks at the layers, which may take long.
+func (c *Container) EndTransactions() {
+	s := &c.spaces
+	s.mu.Lock()
+	if s.ready != nil {
+		s.takeApart(s.ready)
 	}
-	c.spaces.ended = true
-	c.spaces.ready.close()
-	c.spaces.ready = nil
-	c.spaces.cache.Close()
-	c.spaces.release(func(int) bool { return false })
-	c.spaces.closing.Wait()
+	s.ready, s.ended = nil, true
+	s.mu.Unlock()
+	s.release(func(int) bool { return false })
+	s.mu.Lock()
+	closing := slices.Clone(s.closing)
+	s.mu.Unlock()
+	for _, done := range closing {
+		<-done
+	}
 }
 
 // makeSpace makes a namespace with a layer in layer.Ready.
@@ -239,7 +278,7 @@ func mountViews(l *layer.Layers, dir string, pidfd *os.File) (views []view, err 
 				views = append(views, view{b.destination, mounted})
 			}
 		}
-		go b.tree.Close() // see spaces.release
+		go b.tree.Close() // see spaces.takeApart
 	}
 	if err != nil {
 		for _, v := range views {
