@@ -30,7 +30,7 @@ func (s *Service) Delete(ctx context.Context, r *task.DeleteRequest) (*task.Dele
 	last := s.sandboxGone
 	s.mu.Unlock()
 	if last {
-		s.endIfIdle()
+		s.EndIfIdle()
 	}
 	return out, nil
 }

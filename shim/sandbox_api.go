@@ -138,7 +138,7 @@ func (s *Service) apiShutdown(ctx context.Context, m wire.Message) (wire.Builder
 	s.mu.Lock()
 	s.sandboxGone = true
 	s.mu.Unlock()
-	s.endIfIdle()
+	s.EndIfIdle()
 	return nil, nil
 }
 

@@ -94,18 +94,20 @@ func (s *Service) Connect(_ context.Context, r *task.ConnectRequest) (*task.Conn
 
 // Shutdown ends the shim if it has no tasks. containerd calls it after each deletion, so with others left it is no error.
 func (s *Service) Shutdown(context.Context, *task.ShutdownRequest) (*emptypb.Empty, error) {
-	s.endIfIdle()
+	s.EndIfIdle()
 	return &emptypb.Empty{}, nil
 }
 
-// endIfIdle ends the shim if it has nothing left.
-func (s *Service) endIfIdle() {
+// EndIfIdle ends the shim if it has nothing left, and tells whether this was what ended it.
+func (s *Service) EndIfIdle() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if len(s.tasks) == 0 && s.sandbox == nil && !s.stopping {
-		s.stopping = true
-		s.cfg.Shutdown()
+	if len(s.tasks) > 0 || s.sandbox != nil || s.stopping {
+		return false
 	}
+	s.stopping = true
+	s.cfg.Shutdown()
+	return true
 }
 
 // Checkpoint is not implemented; the error says why the container can't be checkpointed.

@@ -2,7 +2,9 @@ package shim
 
 import (
 	"bytes"
+	"errors"
 	"fmt"
+	"net"
 	"os"
 	"path/filepath"
 	"slices"
@@ -282,6 +284,30 @@ func TestRest(t *testing.T) {
 	t.Logf("%d KiB fresh, %d after a rest", fresh, residentKiB(t, s.pid))
 	if r, err := s.State(timeout(t), &task.StateRequest{ID: s.id}); err != nil || r.Pid == 0 {
 		t.Errorf("state after a rest: %v, %v", r, err)
+	}
+}
+
+// A shim that containerd has forgotten before it had a task ends by itself, also if somebody looks whether it lives; one
+// with a task stays.
+func TestForgotten(t *testing.T) {
+	d := newDaemon(t)
+	used, forgotten := startShim(t, d, nil), startShim(t, d, nil)
+	used.run(t)
+	deadline := time.Now().Add(harness.Stretch(90 * time.Second))
+	for unix.Kill(forgotten.pid, 0) == nil {
+		if time.Now().After(deadline) {
+			t.Fatal("the forgotten shim goes on")
+		}
+		if c, err := net.Dial("unix", forgotten.socket); err == nil {
+			c.Close()
+		}
+		time.Sleep(time.Second)
+	}
+	if _, err := os.Lstat(forgotten.socket); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("its socket stays: %v", err)
+	}
+	if r, err := used.State(timeout(t), &task.StateRequest{ID: used.id}); err != nil || r.Pid == 0 {
+		t.Errorf("the other one: %v, %v", r, err)
 	}
 }
 

@@ -10,7 +10,6 @@ import (
 	"os/signal"
 	"runtime"
 	"runtime/debug"
-	"sync"
 	"time"
 
 	"github.com/containerd/ttrpc"
@@ -40,18 +39,11 @@ func (c *command) serve() error {
 	if err != nil {
 		return err
 	}
-	called := &firstCall{Listener: listener, seen: make(chan struct{})}
 	var handler options.Options
 	if c.Options != "" {
 		if err := json.Unmarshal([]byte(c.Options), &handler); err != nil {
 			return fmt.Errorf("-options: %w", err)
 		}
-	}
-	resting := idle.NewWatch(restTime, restPause)
-	server, err := ttrpc.NewServer(ttrpc.WithServerHandshaker(ttrpc.UnixSocketRequireSameUser()),
-		ttrpc.WithUnaryServerInterceptor(watched(resting)))
-	if err != nil {
-		return fmt.Errorf("create server: %w", err)
 	}
 	events := shim.NewPublisher(c.ttrpc, c.Namespace, func(m string) { logs.Warn("", m) })
 	done := make(chan struct{})
@@ -61,6 +53,16 @@ func (c *command) serve() error {
 		Namespace: c.Namespace, Publisher: events, Open: boxes.get, Profile: c.Profile, Options: handler, Log: logs,
 		Shutdown: func() { close(done) },
 	})
+	unused := idle.NewUnused(idleTime, func() {
+		if service.EndIfIdle() {
+			logs.Warn(c.ID, "nobody uses the shim: its start was broken off, or containerd has forgotten it")
+		}
+	})
+	server, err := ttrpc.NewServer(ttrpc.WithServerHandshaker(ttrpc.UnixSocketRequireSameUser()),
+		ttrpc.WithUnaryServerInterceptor(watched(idle.NewWatch(restTime, restPause), unused)))
+	if err != nil {
+		return fmt.Errorf("create server: %w", err)
+	}
 	service.Register(server)
 	c.handleSignals(logs)
 	if c.Debug && c.Socket != "" {
@@ -73,53 +75,31 @@ func (c *command) serve() error {
 		runtime.MemProfileRate = 0 // samples that nobody can ask for
 	}
 	failed := make(chan error, 1)
-	go func() { failed <- server.Serve(context.Background(), called) }()
-	seen, idle := called.seen, time.After(idleTime)
-	for {
-		select {
-		case err := <-failed:
-			return fmt.Errorf("serve: %w", err)
-		case <-done:
-			return c.end(server, events)
-		case <-seen:
-			seen, idle = nil, nil
-		case <-idle:
-			logs.Warn(c.ID, "nobody has called: the start of the shim was broken off")
-			return c.end(server, events)
-		}
+	go func() { failed <- server.Serve(context.Background(), listener) }()
+	select {
+	case err := <-failed:
+		return fmt.Errorf("serve: %w", err)
+	case <-done:
+		return c.end(server, events)
 	}
 }
 
-// idleTime is how long a new shim waits for the first call. containerd calls at once, or has been killed together with
-// the start of the shim, and then nobody knows of it.
+// idleTime is how long a shim without tasks lives without being called. containerd calls a new one at once and ends one
+// that has nothing left, unless it, or the program that starts shims, was killed meanwhile: then nobody knows of the shim.
+// Connections alone are no calls: whoever looks for dead sockets makes one (package socket).
 const idleTime = 30 * time.Second
 
 // restTime is how long nobody has called when a shim gives memory back, and restPause the least time between two times:
 // the kubelet asks for statistics every ten seconds.
 const restTime, restPause = 2 * time.Second, time.Minute
 
-// watched tells the watch of every call.
-func watched(w *idle.Watch) ttrpc.UnaryServerInterceptor {
+// watched tells of every call.
+func watched(w *idle.Watch, u *idle.Unused) ttrpc.UnaryServerInterceptor {
 	return func(ctx context.Context, unmarshal ttrpc.Unmarshaler, _ *ttrpc.UnaryServerInfo, m ttrpc.Method) (any, error) {
 		w.Called()
+		defer u.Call()()
 		return m(ctx, unmarshal)
 	}
-}
-
-// firstCall is a listener that tells of the first connection.
-type firstCall struct {
-	net.Listener
-	once sync.Once
-	seen chan struct{}
-}
-
-// Accept implements net.Listener.
-func (l *firstCall) Accept() (net.Conn, error) {
-	conn, err := l.Listener.Accept()
-	if err == nil {
-		l.once.Do(func() { close(l.seen) })
-	}
-	return conn, err
 }
 
 // inherited takes over the socket that start has made, once it listens.

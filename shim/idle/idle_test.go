@@ -92,3 +92,22 @@ func TestWatch(t *testing.T) {
 		t.Error("the second release did not wait for the pause")
 	}
 }
+
+// TestUnused: never during a call, however long, and again after each.
+func TestUnused(t *testing.T) {
+	told := make(chan struct{}, 100)
+	u := NewUnused(time.Millisecond, func() { told <- struct{}{} })
+	<-told
+	end, other := u.Call(), u.Call()
+	end()
+	for len(told) > 0 { // of before the calls
+		<-told
+	}
+	select {
+	case <-told:
+		t.Error("told during a call")
+	case <-time.After(50 * time.Millisecond):
+	}
+	other()
+	<-told
+}
