@@ -14,8 +14,9 @@ func (o *operation) openRuntime() error {
 	if err != nil {
 		return fmt.Errorf("--profile: %w", err)
 	}
-	if n := &profile.Network; n.Mode == profiles.NetworkGateway && n.DialFrom == "" && !o.rootless {
-		// There is no engine here that could attach a network, and whoever calls is this host's root.
+	if n := &profile.Network; n.Mode == profiles.NetworkGateway && n.DialFrom == "" {
+		// There is no engine here that could attach a network, and whoever calls reaches from here what the gateway does:
+		// this host's root, or an ordinary user, whose connections they are then.
 		n.DialFrom = "host"
 	}
 	if o.flags.overlay && !profile.Unrestricted {

@@ -21,6 +21,7 @@ import (
 	"github.com/agentsafe/agentsafe/netns"
 	"github.com/agentsafe/agentsafe/netns/gateway/wire"
 	"github.com/agentsafe/agentsafe/profiles"
+	"github.com/agentsafe/agentsafe/runtime/rootless"
 )
 
 const (
@@ -68,11 +69,15 @@ func (g *gatewayProcess) start() error {
 		return explainGateway(err)
 	}
 	defer program.Close()
-	uid := gatewayUID(g.c.id)
+	sys, err := g.identity()
+	if err != nil {
+		closeFiles(files)
+		return err
+	}
 	attr := &os.ProcAttr{
 		Dir: "/", Files: append([]*os.File{null, null, null}, files...),
 		Env: []string{"LISTEN_FDNAMES=" + strings.Join(names, ":"), "GOMEMLIMIT=" + strconv.Itoa(gatewayMemoryBytes), gatewayCollect},
-		Sys: &syscall.SysProcAttr{Setsid: true, Credential: &syscall.Credential{Uid: uid, Gid: uid}},
+		Sys: sys,
 	}
 	var process *os.Process
 	spawn := func() (err error) {
@@ -98,6 +103,36 @@ func (g *gatewayProcess) start() error {
 		process.Kill() //nolint:errcheck // gone is what we want
 	}
 	return err
+}
+
+// identity is who the process runs as: a uid of its own, without capabilities. An ordinary user has no such uid to give. Its
+// gateway gets a user namespace of its own, in which it has that uid and may do nothing; to the host's kernel it is the
+// user's last subordinate id, or the user. The task is in another user namespace, sees no process of this one, and the
+// gateway is undumpable, so that sharing an id with it gives the task no hold on it.
+func (g *gatewayProcess) identity() (*syscall.SysProcAttr, error) {
+	uid := gatewayUID(g.c.id)
+	sys := &syscall.SysProcAttr{Setsid: true, Credential: &syscall.Credential{Uid: uid, Gid: uid}}
+	if !g.c.rt.opts.Rootless {
+		return sys, nil
+	}
+	last := func(name string) ([]syscall.SysProcIDMap, error) {
+		m, err := rootless.ReadMap(name)
+		if err != nil {
+			return nil, err
+		}
+		return []syscall.SysProcIDMap{{ContainerID: int(uid), HostID: max(m.Size()-1, 0), Size: 1}}, nil
+	}
+	var err error
+	if sys.UidMappings, err = last("uid_map"); err != nil {
+		return nil, err
+	}
+	if sys.GidMappings, err = last("gid_map"); err != nil {
+		return nil, err
+	}
+	sys.Cloneflags = unix.CLONE_NEWUSER
+	sys.Credential.NoSetGroups = rootless.SetgroupsDenied() // where one id is mapped the groups stay the user's
+	sys.GidMappingsEnableSetgroups = !sys.Credential.NoSetGroups
+	return sys, nil
 }
 
 // record writes down which process it is.
