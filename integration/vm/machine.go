@@ -30,7 +30,7 @@ const sectionMark = "=== SECTION "
 // short.
 func script(suites []suite) string {
 	var b strings.Builder
-	b.WriteString("mount --bind /t/busybox /bin/busybox\nexport AGENTSAFE_CACHE=/t/cache TMPDIR=/var/tmp AGENTSAFE_TEST_SLOW=10\necho; uname -r\n")
+	b.WriteString("mount --bind /t/busybox /bin/busybox\nexport AGENTSAFE_CACHE=/t/cache TMPDIR=/var/tmp AGENTSAFE_TEST_SLOW=10 AGENTSAFE_TEST_MACHINE=disposable\necho; uname -r\n")
 	for i, s := range suites {
 		fmt.Fprintf(&b, "echo; echo '%s%d %s'\ncd /t/src/%s && /t/tests/%s.test -test.v -test.timeout 25m -test.run '%s'\necho \"=== EXIT $?\"\n",
 			sectionMark, i, s.dir, s.dir, s.name(), s.run)

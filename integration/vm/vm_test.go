@@ -4,14 +4,16 @@ import (
 	"context"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
 )
 
-// suites are the packages whose subject is the kernel, systemd, or a whole container.
+// suites are the packages whose subject is the kernel, systemd, or a whole container; AGENTSAFE_TEST_VM_ONLY names some of
+// them, with commas between.
 func suites() []suite {
-	return []suite{
+	all := []suite{
 		{dir: "runtime/cgroup"},
 		{dir: "runtime/initproc"},
 		{dir: "netns"},
@@ -22,7 +24,15 @@ func suites() []suite {
 		{dir: "integration/hardening"},
 		// The shim where events and statistics are those of cgroup v2, beneath both containerds.
 		{dir: "integration/shim", run: "^(TestEngines|TestEventsInOrder|TestStates|TestOOMComesBeforeTheExit|TestKilledShim.*|TestGroup|TestTerminal)$"},
+		// Limits as cgroups that were delegated to an ordinary user, and a clock that jumps: no machine but this one may.
+		{dir: "integration/rootless", run: "^TestDelegation$"},
+		{dir: "integration/clock"},
 	}
+	only := os.Getenv("AGENTSAFE_TEST_VM_ONLY")
+	if only == "" {
+		return all
+	}
+	return slices.DeleteFunc(all, func(s suite) bool { return !slices.Contains(strings.Split(only, ","), s.dir) })
 }
 
 // TestSystemdCgroupV2 runs the suites on Debian's kernel with systemd and pure cgroup v2.
