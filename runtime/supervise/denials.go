@@ -27,6 +27,9 @@ type denialWatch struct {
 	kernel  *denials.Reader   // nil without
 	cgroups []string          // the container's lines of /proc/PID/cgroup
 	domains map[string]bool   // of Landlock, of this container
+	// waiting are refusals by domains of which nobody has said yet whose they are: the kernel tells of a domain after the
+	// first refusal that it logs of it.
+	waiting map[string][]denials.Message
 	recent  recent
 
 	mu      sync.Mutex // of network
@@ -86,7 +89,7 @@ func (s *Supervisor) listenToKernel() {
 			if err != nil {
 				return // closed
 			}
-			if d, ok := w.explain(&m); ok {
+			for _, d := range w.explain(&m) {
 				s.refused(d)
 			}
 		}
@@ -101,16 +104,17 @@ func (s *Supervisor) refused(d denials.Denial) {
 	}
 }
 
-// explain says which container a message is about, and which rule of the profile refused it.
-func (w *denialWatch) explain(m *denials.Message) (denials.Denial, bool) {
+// explain says which container a message is about, and which rule of the profile refused it. Most messages are of other
+// tasks, or tell of no refusal.
+func (w *denialWatch) explain(m *denials.Message) []denials.Denial {
 	switch {
 	case m.IsSyscall():
 		if !w.ours(m.PID) {
-			return denials.Denial{}, false
+			return nil
 		}
 		name := denials.CallName(m.Arch, m.Call)
 		if name == "clone3" {
-			return denials.Denial{}, false // every libc asks, and takes clone instead
+			return nil // every libc asks, and takes clone instead
 		}
 		d := denials.Denial{Time: m.Time, Kind: denials.Syscall, What: name, Answer: "an error", Program: m.Program}
 		switch a := profiles.ExplainSyscall(w.profile, name, denials.GOARCH(m.Arch)); a.Verdict {
@@ -121,16 +125,39 @@ func (w *denialWatch) explain(m *denials.Message) (denials.Denial, bool) {
 		default:
 			d.Rule, d.Why = "linux.seccomp", "the engine's own filter refuses it (docker run --security-opt seccomp=...)"
 		}
-		return d, true
+		return []denials.Denial{d}
 	case m.NewDomain:
-		if w.ours(m.PID) {
-			w.domains[m.Domain] = true
+		early := w.waiting[m.Domain]
+		delete(w.waiting, m.Domain)
+		if !w.ours(m.PID) {
+			return nil
 		}
-		return denials.Denial{}, false
+		w.domains[m.Domain] = true
+		var out []denials.Denial
+		for i := range early {
+			out = append(out, w.explainLandlock(&early[i]))
+		}
+		return out
 	case w.domains[m.Domain]:
-		return w.explainLandlock(m), true
+		return []denials.Denial{w.explainLandlock(m)}
 	}
-	return denials.Denial{}, false
+	w.wait(m)
+	return nil
+}
+
+// wait keeps a refusal until it is known whose it is. Those of domains that were there before anybody listened wait in
+// vain: they are dropped when they are many.
+func (w *denialWatch) wait(m *denials.Message) {
+	const mostDomains, mostEach = 64, 16
+	if len(w.waiting) >= mostDomains && w.waiting[m.Domain] == nil {
+		w.waiting = nil
+	}
+	if w.waiting == nil {
+		w.waiting = map[string][]denials.Message{}
+	}
+	if list := w.waiting[m.Domain]; len(list) < mostEach {
+		w.waiting[m.Domain] = append(list, *m)
+	}
 }
 
 // explainLandlock is about a file, a port or a scope.
