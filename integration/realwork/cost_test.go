@@ -65,7 +65,7 @@ func TestTaskCost(t *testing.T) {
 // else the machine does changes the first much more than the second.
 func timed(t *testing.T, name, job string) (wall, cpu float64) {
 	t.Helper()
-	script := "TIMEFORMAT='%3R %3U %3S'; time (" + job + ") >/dev/null 2>&1"
+	script := "TIMEFORMAT='%3R %3U %3S'; time { (" + job + ") >/dev/null 2>&1; }"
 	r := box.Run(t, harness.Cmd{Args: engine.Args("exec", name, "bash", "-ec", script), Timeout: 15 * time.Minute})
 	var user, system float64
 	if _, err := fmt.Sscan(r.Stderr, &wall, &user, &system); err != nil || r.Exit != 0 {
