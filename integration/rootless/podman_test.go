@@ -1,10 +1,14 @@
 package rootless
 
 import (
+	"errors"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"golang.org/x/sys/unix"
 
 	"github.com/agentsafe/agentsafe/integration/harness"
 )
@@ -18,6 +22,7 @@ func (u *user) podman(p harness.Peer, command ...string) []string {
 
 // TestPodman has an ordinary user's Podman run containers, under runc and under agentsafe.
 func TestPodman(t *testing.T) {
+	noTunnel := tunnel(t) // before Podman has its own view of the mounts
 	busybox, err := harness.Busybox()
 	if err != nil {
 		t.Fatal(err)
@@ -51,9 +56,47 @@ func TestPodman(t *testing.T) {
 			}, harness.SameExit, harness.SameOutput, harness.Exits(tc.exit), harness.Prints(tc.stdout))
 		})
 	}
+	t.Run("slirp4netns", func(t *testing.T) {
+		if noTunnel != "" {
+			t.Skip("probe slirp4netns: " + noTunnel)
+		}
+		box.StartOutside(t)
+		harness.SideBySide(t, func(t *testing.T, p harness.Peer) harness.Result {
+			script := "nc -w 20 " + harness.Outside + " " + harness.OutsidePort + " </dev/null | head -n 1; ls /sys/class/net | wc -l"
+			return rick.do(t, rick.podman(p, "run", "--rm", "--network", "slirp4netns", image, "sh", "-c", script)...)
+		}, harness.SameExit, harness.SameOutput, harness.Exits(0), harness.Prints("^hello\n2\n$"))
+	})
 	t.Run("life", func(t *testing.T) {
 		harness.SideBySide(t, podmanLife, harness.Same, harness.Prints("^up\n1\n1000\n5\nexited 9\n$"))
 	})
+}
+
+// tunnel shows the box a tun device that everybody may open, as udev makes it, which slirp4netns needs. It returns why
+// that can't be done.
+func tunnel(t *testing.T) (why string) {
+	t.Helper()
+	const device = "/dev/net/tun"
+	_, err := exec.LookPath("slirp4netns")
+	if err == nil {
+		_, err = os.Stat(device)
+	}
+	if err != nil {
+		return err.Error()
+	}
+	const major, minor = 10, 200
+	own := filepath.Join(box.TempDir(t), "tun")
+	if err := errors.Join(unix.Mknod(own, unix.S_IFCHR|0o666, int(unix.Mkdev(major, minor))), os.Chmod(own, 0o666)); err != nil {
+		t.Fatal(err)
+	}
+	if err := unix.Mount(own, device, "", unix.MS_BIND, ""); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := unix.Unmount(device, unix.MNT_DETACH); err != nil {
+			t.Error(err)
+		}
+	})
+	return ""
 }
 
 // podmanLife starts, joins and stops a container.
