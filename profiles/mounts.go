@@ -15,8 +15,9 @@ func isBind(m *specs.Mount) bool {
 	return m.Type == "bind" || slices.Contains(m.Options, "bind") || slices.Contains(m.Options, "rbind")
 }
 
-// planMounts judges every mount and returns the list with kernel file systems made read-only.
-func (p *Profile) planMounts(in []specs.Mount, host HostFacts, vars Variables) ([]specs.Mount, []Note, error) {
+// planMounts judges every mount and returns the list with kernel file systems made read-only. shared says that the engine
+// gives its own files to further containers.
+func (p *Profile) planMounts(in []specs.Mount, host HostFacts, vars Variables, shared bool) ([]specs.Mount, []Note, error) {
 	if len(host.Mounts) != len(in) {
 		return nil, nil, fmt.Errorf("plan mounts: facts about %d of %d mounts", len(host.Mounts), len(in))
 	}
@@ -27,7 +28,7 @@ func (p *Profile) planMounts(in []specs.Mount, host HostFacts, vars Variables) (
 		if isBind(&in[i]) {
 			err = p.checkBind(i, &in[i], host.Mounts[i], host.Paths)
 		} else {
-			err = p.checkFilesystem(i, &in[i])
+			err = p.checkFilesystem(i, &in[i], &host)
 		}
 		if err != nil {
 			return nil, nil, err
@@ -35,6 +36,10 @@ func (p *Profile) planMounts(in []specs.Mount, host HostFacts, vars Variables) (
 		if sealed := p.sealed(&in[i]); sealed != nil {
 			out[i].Options = sealed
 			notes = append(notes, Note{Rule: "mounts", Text: in[i].Destination + " made read-only"})
+		}
+		if p.namesServers(&in[i], shared) && !isReadonly(in[i].Options) {
+			out[i].Options = readonly(in[i].Options)
+			notes = append(notes, Note{Rule: "mounts", Text: resolvConf + " made read-only: whom names are asked of is the engine's to say", Routine: true})
 		}
 		if p.Filesystem.Workspace.mode() == WorkspaceReadonly && p.isWorkspace(&in[i], host.Mounts[i], vars) {
 			out[i].Options = readonly(in[i].Options)
@@ -44,9 +49,21 @@ func (p *Profile) planMounts(in []specs.Mount, host HostFacts, vars Variables) (
 	return out, notes, nil
 }
 
+const typeOverlay = "overlay"
+
+const resolvConf = "/etc/resolv.conf"
+
+// namesServers reports whether a mount is the file that the network rules, or the gateway, take the name servers from
+// after the task has been able to write it: the gateway reads it again when it has to be started again, and a pod's
+// containers have one file, which outlives each of them. A task that names a server of its own there has its port 53
+// opened, or the addresses of allowed names made up (TestAttack_OwnNameServer).
+func (p *Profile) namesServers(m *specs.Mount, shared bool) bool {
+	return isBind(m) && path.Clean("/"+m.Destination) == resolvConf && (shared || p.Network.Mode == NetworkGateway)
+}
+
 // checkFilesystem refuses what is no file system of the container's own. A block device, a network share or the host's
 // tracing files need no bind mount to get in.
-func (p *Profile) checkFilesystem(index int, m *specs.Mount) error {
+func (p *Profile) checkFilesystem(index int, m *specs.Mount, host *HostFacts) error {
 	destination := path.Clean("/" + m.Destination)
 	switch m.Type {
 	case "tmpfs", "devpts", "mqueue", "cgroup", "cgroup2":
@@ -59,6 +76,18 @@ func (p *Profile) checkFilesystem(index int, m *specs.Mount) error {
 		// /proc/sys/kernel/core_pattern of an instance elsewhere.
 		if want := "/" + strings.TrimSuffix(m.Type, "fs"); destination != want {
 			return p.refuse(mountField(index, m)+" type "+m.Type, "outside of "+want+" it would not be masked", "")
+		}
+		return nil
+	}
+	if m.Type == typeOverlay && index < len(host.Mounts) && len(host.Mounts[index].Below) > 0 {
+		below := host.Mounts[index].Below
+		if !allowedTarget(destination) {
+			return p.refuse(mountField(index, m)+" as destination", whyTarget, "")
+		}
+		for i := range below {
+			if err := p.checkSource(index, m, &below[i], host.Paths); err != nil {
+				return err
+			}
 		}
 		return nil
 	}
@@ -151,24 +180,32 @@ func (p *Profile) checkBind(index int, m *specs.Mount, src MountFacts, known []P
 	case unix.S_IFCHR:
 		return p.checkNode(index, m, "c", src)
 	}
+	return p.checkSource(index, m, &src, known)
+}
+
+// checkSource judges a file or directory of the host by what it is.
+func (p *Profile) checkSource(index int, m *specs.Mount, src *MountFacts, known []PathFacts) error {
 	if p.mountGranted(src.Path) {
 		return nil
 	}
 	if src.Mode&unix.S_IFMT == unix.S_IFSOCK {
 		// By the name that clients look for as well: the socket of an engine with its own folders may have any name.
 		if engineSocket(path.Base(src.Path)) || engineSocket(path.Base(path.Clean("/"+m.Destination))) {
-			return p.refuse(bindField(index, m, src), whyEngine, "host: {mounts: ["+src.Path+"]}")
+			return p.refuse(bindField(index, m, *src), whyEngine, "host: {mounts: ["+src.Path+"]}")
 		}
 		if src.Path == "/dev/log" {
 			return nil // syslog's socket, below /dev on hosts without systemd
 		}
+	}
+	if src.Engine != "" {
+		return p.refuse(bindField(index, m, *src)+", the socket of "+src.Engine, whyEngine, "host: {mounts: ["+src.Path+"]}")
 	}
 	for _, name := range src.names(known) {
 		r := judgeHostPath(name)
 		if r == nil {
 			continue
 		}
-		what := bindField(index, m, src)
+		what := bindField(index, m, *src)
 		if name != src.Path {
 			what += ", which is the host's " + name
 		}

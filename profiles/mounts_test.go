@@ -9,7 +9,7 @@ import (
 )
 
 func planMount(p *Profile, m specs.Mount, src MountFacts, known ...PathFacts) ([]specs.Mount, []Note, error) {
-	return p.planMounts([]specs.Mount{m}, HostFacts{Mounts: []MountFacts{src}, Paths: known}, Variables{})
+	return p.planMounts([]specs.Mount{m}, HostFacts{Mounts: []MountFacts{src}, Paths: known}, Variables{}, false)
 }
 
 func bind(source string) specs.Mount {
@@ -261,7 +261,7 @@ func TestPlanMounts_MissingFacts(t *testing.T) {
 	if _, _, err := planMount(agent(), bind("/home"), MountFacts{}); err == nil {
 		t.Error("no facts about the source")
 	}
-	if _, _, err := agent().planMounts([]specs.Mount{bind("/home")}, HostFacts{}, Variables{}); err == nil {
+	if _, _, err := agent().planMounts([]specs.Mount{bind("/home")}, HostFacts{}, Variables{}, false); err == nil {
 		t.Error("no facts about any mount")
 	}
 }
@@ -280,6 +280,76 @@ func TestHostPaths(t *testing.T) {
 	for _, want := range []string{"/", "/etc", "/run", "/var", "/var/lib", "/run/docker.sock", "/proc", "/sys", "/dev"} {
 		if !seen[want] {
 			t.Errorf("%s is missing", want)
+		}
+	}
+}
+
+// What a task writes to resolv.conf must name no server to the host: read again when the gateway is started again, or by
+// the next container of the pod, it would open port 53 of whatever the task likes, or answer for the names that are
+// allowed.
+func TestAttack_OwnNameServer(t *testing.T) {
+	m := bind("/srv/resolv.conf")
+	m.Destination = "/etc/../etc/resolv.conf"
+	m.Options = []string{"rbind", "rprivate", "rw"}
+	src := []MountFacts{{Path: "/srv/resolv.conf", Mode: unix.S_IFREG, Dev: 1, Ino: 3}}
+	gateway := agent()
+	gateway.Network.Mode = NetworkGateway
+	for _, c := range []struct {
+		name         string
+		p            *Profile
+		shared, want bool
+	}{
+		{"engine's network, a file of its own", agent(), false, false},
+		{"gateway", gateway, false, true},
+		{"pod", agent(), true, true},
+	} {
+		out, notes, err := c.p.planMounts([]specs.Mount{m}, HostFacts{Mounts: src}, Variables{}, c.shared)
+		if err != nil || isReadonly(out[0].Options) != c.want || len(notes) > 0 != c.want {
+			t.Errorf("%s: %v %v, %v, want read-only %t", c.name, out, notes, err, c.want)
+		}
+	}
+}
+
+// An engine's process listens on it: whatever it is called, and wherever it is mounted.
+func TestAttack_EngineBehindUnknownName(t *testing.T) {
+	for mode, path := range map[uint32]string{unix.S_IFSOCK: "/srv/api", unix.S_IFDIR: "/srv"} {
+		src := MountFacts{Path: path, Mode: mode, Dev: 9, Ino: 9, Engine: "dockerd (pid 7), which listens on /srv/api"}
+		_, _, err := planMount(agent(), bind(path), src)
+		wantRefused(t, err, "dockerd (pid 7), which listens on /srv/api", "host: {mounts: ["+path+"]}")
+		granted := agent()
+		granted.Host.Mounts = []string{path}
+		if _, _, err := planMount(granted, bind(path), src); err != nil {
+			t.Errorf("granted: %v", err)
+		}
+	}
+}
+
+// An overlay shows its lower directories as a bind mount would, and what is written to it lands in the upper one.
+func TestAttack_OverlayOfHostDirectory(t *testing.T) {
+	dir := func(path string) MountFacts {
+		return MountFacts{Path: path, Mode: unix.S_IFDIR | 0o755, Dev: 1, Ino: 9}
+	}
+	for name, c := range map[string]struct {
+		below       []MountFacts
+		destination string
+		refused     string
+	}{
+		"a folder":              {[]MountFacts{dir("/home/dev/x"), dir("/var/lib/containers/storage/overlay-containers/id/u"), dir("/var/tmp/w")}, "/v", ""},
+		"the host's root":       {[]MountFacts{dir("/")}, "/v", "from /"},
+		"secrets":               {[]MountFacts{dir("/home/dev"), dir("/etc/ssh")}, "/v", "from /etc/ssh"},
+		"written to the host's": {[]MountFacts{dir("/home/dev"), dir("/etc/cron.d"), dir("/var/tmp/w")}, "/v", "from /etc/cron.d"},
+		"over proc":             {[]MountFacts{dir("/home/dev")}, "/proc", "(/proc) as destination"},
+		"of nothing known":      {nil, "/v", `type "overlay"`},
+	} {
+		m := specs.Mount{Destination: c.destination, Type: "overlay", Source: "overlay"}
+		src := MountFacts{Below: c.below}
+		_, _, err := planMount(agent(), m, src)
+		if c.refused == "" && err != nil {
+			t.Errorf("%s: %v", name, err)
+		} else if c.refused != "" {
+			if err == nil || !strings.Contains(err.Error(), c.refused) {
+				t.Errorf("%s: %v, want %q", name, err, c.refused)
+			}
 		}
 	}
 }

@@ -39,6 +39,10 @@ type MountFacts struct {
 	Mode uint32
 	// Dev and Ino identify the file; Rdev is the device that a node stands for.
 	Dev, Ino, Rdev uint64
+	// Engine is the engine that listens on the socket, or on one in the directory, and where; "" if none is known to.
+	Engine string
+	// Below is what an overlay is of: its directories, the lower ones first. The rest then is of the first of these.
+	Below []MountFacts
 }
 
 // PathFacts is the identity of a path of the host.
@@ -156,7 +160,7 @@ func (plan *Plan) hardenProcess(spec *specs.Spec, p *Profile) error {
 // harden changes the rest of the plan's spec.
 func (plan *Plan) harden(spec *specs.Spec, p *Profile, host HostFacts) error {
 	out := plan.Spec
-	mounts, notes, err := p.planMounts(spec.Mounts, host, ExpandVariables(spec))
+	mounts, notes, err := p.planMounts(spec.Mounts, host, ExpandVariables(spec), sharesFiles(spec))
 	if err != nil {
 		return err
 	}
@@ -171,6 +175,11 @@ func (plan *Plan) harden(spec *specs.Spec, p *Profile, host HostFacts) error {
 	notes, err = p.checkTrust(out, host)
 	plan.Notes = append(plan.Notes, notes...)
 	return err
+}
+
+// sharesFiles reports whether a spec is of a pod's container: containerd's CRI and CRI-O say so.
+func sharesFiles(spec *specs.Spec) bool {
+	return spec.Annotations["io.kubernetes.cri.container-type"] != "" || spec.Annotations["io.kubernetes.cri-o.ContainerType"] != ""
 }
 
 // filters adds the engine's filter and ours. Ours comes last, so that its errnos are the ones that are seen, unless the

@@ -83,7 +83,7 @@ func (p *Profile) refusals(spec *specs.Spec, host HostFacts) []error {
 		if isBind(&spec.Mounts[i]) && i < len(host.Mounts) {
 			add(p.checkBind(i, &spec.Mounts[i], host.Mounts[i], host.Paths))
 		} else {
-			add(p.checkFilesystem(i, &spec.Mounts[i]))
+			add(p.checkFilesystem(i, &spec.Mounts[i], &host))
 		}
 	}
 	_, err := p.checkTrust(spec, host)

@@ -109,7 +109,7 @@ func (p *Profile) secretSources(s *specs.Spec, host HostFacts) (found, waived []
 	for i := range s.Mounts {
 		m := &s.Mounts[i]
 		destination := path.Clean("/" + m.Destination)
-		if !isBind(m) || slices.Contains(s.Linux.MaskedPaths, destination) {
+		if !isBind(m) && m.Type != typeOverlay || slices.Contains(s.Linux.MaskedPaths, destination) {
 			continue
 		}
 		what := secretAt(destination)
