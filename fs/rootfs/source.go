@@ -104,6 +104,9 @@ func openTree(dir int, path string, flags uint) (*os.File, error) {
 
 // OpenDevice opens a detached mount of a device node of the host, for user namespaces (which can't mknod) and for
 // masks. It refuses whatever is not the character device major:minor (CVE-2025-31133: a /dev/null that was swapped).
+//
+// The mount is read-only: a device can be written through it, but the node is the host's own, and root in a container
+// would change its mode or owner for everybody (TestAttack_ModeOfHostDevice).
 func OpenDevice(path string, major, minor uint32) (*os.File, error) {
 	tree, err := openTree(unix.AT_FDCWD, path, unix.OPEN_TREE_CLONE|unix.OPEN_TREE_CLOEXEC|unix.AT_SYMLINK_NOFOLLOW)
 	if err != nil {
@@ -118,7 +121,27 @@ func OpenDevice(path string, major, minor uint32) (*os.File, error) {
 		tree.Close()
 		return nil, fmt.Errorf("%s is not the character device %d:%d: %w", path, major, minor, unix.ENODEV)
 	}
+	attr := &unix.MountAttr{Attr_set: unix.MOUNT_ATTR_RDONLY}
+	if err := unix.MountSetattr(int(tree.Fd()), "", unix.AT_EMPTY_PATH, attr); err != nil {
+		tree.Close()
+		return nil, fmt.Errorf("make mount of %s read-only: %w", path, err)
+	}
 	return tree, nil
+}
+
+// OpenNull opens the host's null device for reading and writing, through a mount of OpenDevice's kind. The caller owns
+// the file.
+func OpenNull() (*os.File, error) {
+	tree, err := OpenDevice(os.DevNull, 1, 3)
+	if err != nil {
+		return nil, err
+	}
+	defer tree.Close()
+	f, err := os.OpenFile("/proc/self/fd/"+strconv.Itoa(int(tree.Fd())), os.O_RDWR|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return nil, fmt.Errorf("open %s: %w", os.DevNull, err)
+	}
+	return f, nil
 }
 
 func explainTree(err error) error {

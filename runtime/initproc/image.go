@@ -25,6 +25,9 @@ const (
 	flagExec, flagWrite, flagRead = 1, 2, 4 // PF_X, PF_W, PF_R
 )
 
+// imageName is how the kernel shows the image: /memfd:agentsafe-init.
+const imageName = "agentsafe-init"
+
 var errNoInterpreter = errors.New("no interpreter for this architecture")
 
 // segment is a part of the image: where it is mapped, and what is in it.
@@ -126,14 +129,14 @@ func putELFHeader(b []byte) {
 func (p *Program) seal(minFD int) (*os.File, error) {
 	// vm.memfd_noexec=1 makes memfds non-executable unless MFD_EXEC is given, which Linux < 6.3 answers with EINVAL.
 	const mfdExec = 0x10
-	fd, err := unix.MemfdCreate("agentsafe-init", unix.MFD_CLOEXEC|unix.MFD_ALLOW_SEALING|mfdExec)
+	fd, err := unix.MemfdCreate(imageName, unix.MFD_CLOEXEC|unix.MFD_ALLOW_SEALING|mfdExec)
 	if errors.Is(err, unix.EINVAL) {
-		fd, err = unix.MemfdCreate("agentsafe-init", unix.MFD_CLOEXEC|unix.MFD_ALLOW_SEALING)
+		fd, err = unix.MemfdCreate(imageName, unix.MFD_CLOEXEC|unix.MFD_ALLOW_SEALING)
 	}
 	if err != nil {
 		return nil, fmt.Errorf("create memfd for init: %w", err)
 	}
-	f := os.NewFile(uintptr(fd), "agentsafe-init")
+	f := os.NewFile(uintptr(fd), imageName)
 	if err := p.writeImage(f); err != nil {
 		f.Close()
 		return nil, err
@@ -149,5 +152,5 @@ func (p *Program) seal(minFD int) (*os.File, error) {
 	if err != nil {
 		return nil, fmt.Errorf("duplicate init program: %w", err)
 	}
-	return os.NewFile(uintptr(high), "agentsafe-init"), nil
+	return os.NewFile(uintptr(high), imageName), nil
 }

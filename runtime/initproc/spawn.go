@@ -8,6 +8,7 @@ import (
 	"os"
 	"slices"
 	"strconv"
+	"sync"
 	"syscall"
 
 	"golang.org/x/sys/unix"
@@ -58,6 +59,8 @@ type Child struct {
 	reaper  *reaper
 	program *Program
 	sync    *os.File // owned
+	// adopting is held while PidFD changes, which Interrupt may use meanwhile.
+	adopting sync.Mutex
 }
 
 // Spawn clones a child that executes p. It returns once the child runs its own program, in its new namespaces. sync
@@ -84,7 +87,7 @@ func Spawn(p *Program, sync *os.File, o *SpawnOptions) (*Child, error) {
 		attr.UseCgroupFD, attr.CgroupFD = true, int(o.Cgroup.Fd())
 	}
 	spawn := func() (*reaper, error) {
-		return start("/proc/self/fd/"+strconv.Itoa(int(exe.Fd())), "agentsafe:init", o.Donation.files, attr)
+		return start("/proc/self/fd/"+strconv.Itoa(int(exe.Fd())), processName, o.Donation.files, attr)
 	}
 	if o.PIDNamespace != nil {
 		spawn = inPIDNamespace(o.PIDNamespace, spawn)
@@ -192,13 +195,17 @@ func (c *Child) WaitHooks() error { return c.wait(phaseHooks) }
 // WaitReady waits until the child is set up and waits for start. The error is a *Failure if the child reported one.
 func (c *Child) WaitReady() error { return c.wait(phaseReady) }
 
-// WaitExec waits until the child has executed the container's program. The error is a *Failure if it could not.
+// WaitExec waits until the child has executed the container's program. The error is a *Failure if it could not and has
+// said so; one that was ended before (by a filter that kills, for want of memory) can't.
 func (c *Child) WaitExec() error {
 	_, err := c.next()
-	if errors.Is(err, errSilent) {
+	if !errors.Is(err, errSilent) {
+		return err
+	}
+	if c.reaper.hasExecuted() {
 		return nil
 	}
-	return err
+	return c.ended()
 }
 
 // WaitFork waits until the child has entered a pid namespace, which it does by a child of its own that takes its place
@@ -235,6 +242,8 @@ func (c *Child) adopt(pid int) error {
 	if err != nil {
 		return fmt.Errorf("open process %d: %w", pid, err)
 	}
+	c.adopting.Lock()
+	defer c.adopting.Unlock()
 	c.PidFD.Close()
 	c.PidFD = os.NewFile(uintptr(fd), "pidfd")
 	return nil

@@ -27,6 +27,7 @@ func createSteps() []step[*createState] {
 		// Through the instance of proc that was just mounted, and before /proc/sys becomes read-only.
 		{"sysctls", planSysctls},
 		{"devices", planDevices},
+		{"null device", planCreateNull},
 		{"console", planConsole},
 		{"working directory", planMakeCwd},
 		{"masked paths", planMasks},
@@ -58,6 +59,7 @@ func execSteps() []step[*execState] {
 		// Before Landlock and the working directory, which are of what the process will see.
 		{"views", planViews},
 		{"session", func(p *Program, s *execState) { planSession(p, s.Keyring) }},
+		{"null device", planExecNull},
 		{"console", func(p *Program, s *execState) { planExecConsole(p, &s.Process) }},
 		{"process", func(p *Program, s *execState) { planProcess(p, &s.Process) }},
 		{"execute", func(p *Program, s *execState) { planExecute(p, &s.Process) }},
@@ -99,7 +101,7 @@ func PlanExec(in *Exec) *Program {
 
 func planHide(p *Program) {
 	p.call("set undumpable", unix.SYS_PRCTL, imm(unix.PR_SET_DUMPABLE), imm(0))
-	p.call("set process name", unix.SYS_PRCTL, imm(unix.PR_SET_NAME), p.str("agentsafe:init"))
+	p.call("set process name", unix.SYS_PRCTL, imm(unix.PR_SET_NAME), p.str(processName))
 	// Modes of mount points and devices are meant literally; the container's own umask is set at the end.
 	p.call("set umask", unix.SYS_UMASK, imm(0))
 }

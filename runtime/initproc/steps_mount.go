@@ -198,6 +198,7 @@ func planTarget(p *Program, s *createState, m *Mount, into Cell) {
 		// CVE-2023-27561, CVE-2023-28642: an image whose /proc is a symlink would move the masks elsewhere.
 		resolve |= unix.RESOLVE_NO_SYMLINKS
 	}
+	defer planOutsideProc(p, m, into)
 	if m.Exists {
 		planOpen(p, what, val(s.root), relative(m.Destination), unix.O_PATH, resolve).into(into)
 		return
@@ -221,6 +222,22 @@ func planTarget(p *Program, s *createState, m *Mount, into Cell) {
 	})
 	planOpen(p, what, val(s.root), target, unix.O_PATH, resolve).into(into)
 	p.place(done)
+}
+
+// planOutsideProc refuses a mount point in proc to a mount that does not name one: a symlink of the image, or of another
+// mount, has led there. What is mounted over proc hides what is masked, and answers in the kernel's place
+// (CVE-2019-16884, TestAttack_CVE_2019_16884_LinkIntoProc).
+func planOutsideProc(p *Program, m *Mount, target Cell) {
+	if m.Destination == "/proc" || strings.HasPrefix(m.Destination, "/proc/") {
+		return
+	}
+	const statfsBytes = 120
+	outside, fs := &Label{}, p.scratch(statfsBytes)
+	p.call("identify mount point "+m.Destination, unix.SYS_FSTATFS, val(target), fs)
+	p.check("proc?", fs, ^uint64(0), unix.PROC_SUPER_MAGIC, unix.EXDEV).orElse(outside)
+	const never = 1 // of no bit at all
+	p.check("mount point "+m.Destination+" leads into /proc", fs, 0, never, unix.EXDEV)
+	p.place(outside)
 }
 
 // planMkdirs opens dir beneath the root, making each missing directory by handle (CVE-2024-45310: mkdir -p by path

@@ -114,7 +114,7 @@ func callNames() map[uintptr]string {
 		unix.SYS_SCHED_SETATTR: "sched_setattr", unix.SYS_SECCOMP: "seccomp", unix.SYS_SENDMSG: "sendmsg",
 		unix.SYS_SETDOMAINNAME: "setdomainname", unix.SYS_SETGROUPS: "setgroups", unix.SYS_SETHOSTNAME: "sethostname",
 		unix.SYS_SETNS: "setns", unix.SYS_SETRESGID: "setresgid", unix.SYS_SETRESUID: "setresuid",
-		unix.SYS_SETSID: "setsid", unix.SYS_STATX: "statx", unix.SYS_SYMLINKAT: "symlinkat", unix.SYS_UMASK: "umask",
+		unix.SYS_SETSID: "setsid", unix.SYS_STATX: "statx", unix.SYS_FSTATFS: "fstatfs", unix.SYS_SYMLINKAT: "symlinkat", unix.SYS_UMASK: "umask",
 		unix.SYS_UMOUNT2: "umount2", unix.SYS_UNSHARE: "unshare", unix.SYS_WRITE: "write",
 	}
 }
