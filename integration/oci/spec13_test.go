@@ -178,7 +178,7 @@ func TestNotSupported(t *testing.T) {
 		edit  func(*specs.Spec)
 	}{
 		{"linux.netDevices eth/9", func(s *specs.Spec) { s.Linux.NetDevices = map[string]specs.LinuxNetDevice{"eth/9": {}} }},
-		{"linux.intelRdt", func(s *specs.Spec) { s.Linux.IntelRdt = &specs.LinuxIntelRdt{} }},
+		{"linux.intelRdt", func(s *specs.Spec) { s.Linux.IntelRdt = &specs.LinuxIntelRdt{ClosID: "no-such-class"} }},
 		{"linux.memoryPolicy.mode", func(s *specs.Spec) { s.Linux.MemoryPolicy = &specs.LinuxMemoryPolicy{Mode: "MPOL_BEST"} }},
 		{"linux.memoryPolicy.nodes", func(s *specs.Spec) {
 			s.Linux.MemoryPolicy = &specs.LinuxMemoryPolicy{Mode: specs.MpolBind, Nodes: "0-99999999"}

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
-	"strconv"
 	"time"
 
 	specs "github.com/opencontainers/runtime-spec/specs-go"
@@ -74,8 +73,10 @@ type creation struct {
 	root   *rootfs.Source
 	plan   []rootfs.Mount
 	src    sources
-	opened []*os.File // everything else that is closed at the end
-	group  chan groupResult
+	// overlaid says of mounts that are overlays what they are of.
+	overlaid map[int][]profiles.MountFacts
+	opened   []*os.File // everything else that is closed at the end
+	group    chan groupResult
 	// noCgroup says that there will be none: a rootless caller's, without delegation.
 	noCgroup bool
 	policy   *Policy
@@ -87,6 +88,7 @@ type creation struct {
 	// outputs are the first process's streams, if they are counted; ends are the process's own ends of them.
 	outputs []Output
 	ends    []*os.File
+	stdio   stdio
 
 	// workspace is the profile's word on the mounts that the task works on, which workspaceMounts lists; layers are
 	// locked until the first process is known, and nil without overlays.
@@ -110,7 +112,12 @@ func (r *Runtime) Create(ctx context.Context, o *CreateOptions) (*Container, err
 		return nil, err
 	}
 	cr := &creation{rt: r, o: o, c: c}
-	cr.undo.push(func() { c.removeState() }) //nolint:errcheck // why there is no container is told
+	cr.undo.push(func() {
+		if err := c.removeState(); err != nil {
+			// Why there is no container is told first; that its id stays taken is worth a line.
+			r.opts.Warn(fmt.Sprintf("clean up after the failed creation (delete --force removes it): %v", err))
+		}
+	})
 	defer cr.closeAll()
 	if err := cr.run(ctx); err != nil {
 		cr.recordRefusal(err)
@@ -125,7 +132,7 @@ func (r *Runtime) Create(ctx context.Context, o *CreateOptions) (*Container, err
 
 func (cr *creation) run(ctx context.Context) error {
 	for _, step := range []func(context.Context) error{
-		cr.load, cr.judge, cr.workspaces, cr.disclose, cr.summon, cr.acquireCgroup, cr.spawn, cr.settle, cr.supervise, cr.hooks, cr.ready,
+		cr.load, cr.judge, cr.workspaces, cr.disclose, cr.summon, cr.acquireCgroup, cr.acquireRDT, cr.spawn, cr.settle, cr.supervise, cr.hooks, cr.ready,
 	} {
 		if err := step(ctx); err != nil {
 			return err
@@ -151,6 +158,7 @@ func (cr *creation) closeAll() {
 	closeFiles(cr.opened)
 	closeFiles(cr.ends)
 	closeOutputs(cr.outputs)
+	cr.stdio.close()
 }
 
 // load reads the spec and opens everything of the host that it names.
@@ -426,23 +434,15 @@ func (cr *creation) place() error {
 		cr.c.state.Cgroup = cgroupPaths(&state)
 		cr.c.detail.Cgroup = &state
 	}
+	if err := cr.c.joinRDT(cr.c.child.PID); err != nil {
+		return err
+	}
 	if adj := cr.spec.Process.OOMScoreAdj; adj != nil {
 		if err := writeOOMScore(cr.c.child.PID, *adj); err != nil {
 			return err
 		}
 	}
 	return cr.c.watch(cr.policy.Recording, cr.c.child.PID, cr.spec.Process)
-}
-
-func writeOOMScore(pid, adj int) error {
-	err := os.WriteFile("/proc/"+strconv.Itoa(pid)+"/oom_score_adj", []byte(strconv.Itoa(adj)), 0)
-	if errors.Is(err, unix.EACCES) {
-		return fmt.Errorf("process.oomScoreAdj %d: lowering it needs CAP_SYS_RESOURCE: %w", adj, err)
-	}
-	if err != nil {
-		return fmt.Errorf("process.oomScoreAdj: %w", err)
-	}
-	return nil
 }
 
 // explain prefers what the child reported about its own end to the error that its end caused on this side.

@@ -78,6 +78,11 @@ func (c *Container) delete(ctx context.Context, force bool) error {
 	if err := c.destroyCgroup(); err != nil {
 		return err
 	}
+	if c.state.RDT != nil {
+		if err := c.state.RDT.Remove(); err != nil {
+			return fmt.Errorf("remove class of container %q: %w", c.id, err)
+		}
+	}
 	if err := c.removeHostMounts(); err != nil {
 		return err
 	}

@@ -156,13 +156,14 @@ func (c *Container) Init() *Process {
 }
 
 // Exec starts a further process in a container that runs. It goes through the same limits, ids, capabilities, Landlock
-// and seccomp as the first one. The caller is its parent and waits for it.
-func (c *Container) Exec(_ context.Context, o *ExecOptions) (*Process, error) {
-	p, err := c.execute(o)
+// and seccomp as the first one. The caller is its parent and waits for it. Once Exec has returned, the end of ctx does
+// nothing to the process.
+func (c *Container) Exec(ctx context.Context, o *ExecOptions) (*Process, error) {
+	p, err := c.execute(ctx, o)
 	return p, c.unlessEnded(err)
 }
 
-func (c *Container) execute(o *ExecOptions) (*Process, error) {
+func (c *Container) execute(ctx context.Context, o *ExecOptions) (*Process, error) {
 	if err := c.checkExec(o); err != nil {
 		return nil, err
 	}
@@ -212,7 +213,7 @@ func (c *Container) execute(o *ExecOptions) (*Process, error) {
 		p.child, err = c.spawnExec(counted, process, pidfd, tx, c.birthplace(p))
 	}
 	if err == nil {
-		err = explainExec(c.admit(p, process, o.Cgroups), process.Args)
+		err = explainExec(c.admitUntil(ctx, p, process, o.Cgroups), process.Args)
 		if err == nil {
 			err = tx.started(p)
 		}
@@ -224,7 +225,7 @@ func (c *Container) execute(o *ExecOptions) (*Process, error) {
 		}
 	}
 	if err != nil {
-		p.abandon()
+		p.abandon(ctx.Err() == nil)
 		if p.exited == nil { // otherwise the supervisor sees its end
 			tx.abandon()
 		}
@@ -233,12 +234,30 @@ func (c *Container) execute(o *ExecOptions) (*Process, error) {
 	return p, nil
 }
 
-// abandon ends a process that has been started in vain.
-func (p *Process) abandon() {
-	if p.child != nil {
-		p.child.Kill() //nolint:errcheck // gone is what we want
-		p.child.Wait() //nolint:errcheck // likewise
-		p.child.Close()
+// admitUntil is admit for as long as ctx lasts.
+func (c *Container) admitUntil(ctx context.Context, p *Process, process *specs.Process, sub map[string]string) error {
+	stop := context.AfterFunc(ctx, p.child.Interrupt)
+	err := c.admit(p, process, sub)
+	if !stop() {
+		return fmt.Errorf("exec in container %q: %w", c.id, context.Cause(ctx))
+	}
+	return err
+}
+
+// abandon ends a process that has been started in vain, and waits for its end: not if its caller has given up, since it
+// may be frozen.
+func (p *Process) abandon(wait bool) {
+	if kid := p.child; kid != nil {
+		kid.Kill() //nolint:errcheck // gone is what we want
+		reap := func() {
+			kid.Wait() //nolint:errcheck // likewise
+			kid.Close()
+		}
+		if wait {
+			reap()
+		} else {
+			go reap()
+		}
 	}
 	if p.cgroup != nil {
 		p.cgroup.Kill(context.Background()) //nolint:errcheck // the container's own end takes it along
@@ -306,21 +325,15 @@ func (c *Container) spawnExec(o *ExecOptions, process *specs.Process, pidfd *os.
 		return nil, err
 	}
 	don := &initproc.Donation{}
-	for _, f := range []*os.File{o.Stdin, o.Stdout, o.Stderr} {
-		if f == nil {
-			null, err := os.OpenFile(os.DevNull, os.O_RDWR|unix.O_CLOEXEC, 0)
-			if err != nil {
-				return nil, fmt.Errorf("open %s: %w", os.DevNull, err)
-			}
-			defer null.Close()
-			f = null
-		}
-		don.Add(f)
+	var streams stdio
+	defer streams.close()
+	if err := streams.donate(don, o.Stdin, o.Stdout, o.Stderr); err != nil {
+		return nil, err
 	}
 	for _, f := range o.ExtraFiles {
 		don.Add(f)
 	}
-	plan.PreserveFDs = len(o.ExtraFiles)
+	plan.PreserveFDs, plan.NullStdio = len(o.ExtraFiles), streams.nulls
 	plan.ConsoleFD = don.Add(o.ConsoleSocket)
 	if l := c.detail.Policy.Listener; l != nil && o.program == "" { // a hook is not the listener's
 		conn, err := l.donate(&plan, don, c.processState(StatusRunning))
@@ -389,6 +402,9 @@ func (c *Container) admit(p *Process, process *specs.Process, sub map[string]str
 		err = p.cgroup.AddTo(g, child.PID, c.state.InitPID, p.born)
 	case g != nil:
 		err = g.AddExec(child.PID, c.state.InitPID, sub)
+	}
+	if err == nil {
+		err = c.joinRDT(child.PID)
 	}
 	if err != nil {
 		return err

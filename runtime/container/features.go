@@ -28,7 +28,7 @@ func Features(version string) *features.Features {
 				},
 			},
 			Apparmor: &features.Apparmor{Enabled: &yes}, Selinux: &features.Selinux{Enabled: &yes},
-			IntelRdt:        &features.IntelRdt{Enabled: &no},
+			IntelRdt:        &features.IntelRdt{Enabled: &yes},
 			MountExtensions: &features.MountExtensions{IDMap: &features.IDMap{Enabled: &yes}},
 		},
 		Annotations: map[string]string{"dev.agentsafe.version": version},

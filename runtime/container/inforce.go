@@ -135,7 +135,7 @@ func writeReadable(dir *os.File, name string, data []byte) error {
 func (c *Container) OpenDenials() (*os.File, error) {
 	name := InForceDir + "/" + profiles.InForceDenials
 	fd, err := unix.Openat2(int(c.dir.Fd()), name, &unix.OpenHow{
-		Flags:   unix.O_RDWR | unix.O_APPEND | unix.O_CLOEXEC,
+		Flags:   unix.O_RDWR | unix.O_APPEND | unix.O_NONBLOCK | unix.O_CLOEXEC, // not to wait for a lease of the task's
 		Resolve: unix.RESOLVE_BENEATH | unix.RESOLVE_NO_SYMLINKS,
 	})
 	if err != nil {

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"os"
 	"path"
+	"slices"
 	"strings"
 
 	specs "github.com/opencontainers/runtime-spec/specs-go"
@@ -138,6 +139,23 @@ func adaptTmpfs(m *initproc.Mount, target *os.File) error {
 	m.Options = append(append([]rootfs.Option(nil), m.Options...),
 		rootfs.Option{Key: "mode", Value: fmt.Sprintf("%o", st.Mode&0o7777)})
 	return nil
+}
+
+// labelMounts gives the file systems that are made for the container linux.mountLabel, as SELinux wants it: all files of
+// the mount have the label. proc, sysfs and cgroups have labels of their own, message queues take none in this way, and
+// of what is bound the engine has labelled the files. Source: runtime-spec 1.3.0, config-linux.md "Mount Label";
+// mount(8), "context".
+func labelMounts(plan []rootfs.Mount, src sources, label string) {
+	for i := range plan {
+		m := &plan[i]
+		if m.Bind || src[i] != nil {
+			continue
+		}
+		switch m.Type {
+		case "tmpfs", "ramfs", "devpts", "overlay":
+			m.Options = append(slices.Clip(m.Options), rootfs.Option{Key: "context", Value: label})
+		}
+	}
 }
 
 // ownsDev reports whether /dev is the container's own to furnish: not bound from elsewhere.

@@ -28,7 +28,7 @@ func (cr *creation) planInit() (*initproc.Create, *initproc.Donation, error) {
 	if err != nil {
 		return nil, nil, err
 	}
-	process.PreserveFDs = len(cr.o.ExtraFiles)
+	process.PreserveFDs, process.NullStdio = len(cr.o.ExtraFiles), cr.stdio.nulls
 	process.ConsoleFD = don.Add(cr.o.ConsoleSocket)
 	cr.policy.apply(&process)
 	if l := cr.policy.Listener; l != nil {
@@ -91,18 +91,7 @@ func (cr *creation) donateStdio(don *initproc.Donation) error {
 	if err != nil {
 		return err
 	}
-	for _, f := range []*os.File{cr.o.Stdin, stdout, stderr} {
-		if f == nil {
-			null, err := os.OpenFile(os.DevNull, os.O_RDWR|unix.O_CLOEXEC, 0)
-			if err != nil {
-				return fmt.Errorf("open %s: %w", os.DevNull, err)
-			}
-			cr.opened = append(cr.opened, null)
-			f = null
-		}
-		don.Add(f)
-	}
-	return nil
+	return cr.stdio.donate(don, cr.o.Stdin, stdout, stderr)
 }
 
 // donateFiles hands over mounts, devices and the source of masks.
@@ -110,6 +99,9 @@ func (cr *creation) donateFiles(in *initproc.Create, don *initproc.Donation) err
 	plan, src, err := cr.expandCgroupMounts()
 	if err != nil {
 		return err
+	}
+	if label := cr.spec.Linux.MountLabel; label != "" && selinux() {
+		labelMounts(plan, src, label)
 	}
 	if in.Mounts, err = donateMounts(plan, src, cr.root.Tree, don, &cr.opened); err != nil {
 		return err

@@ -101,12 +101,19 @@ func (cr *creation) hostFacts(profile *profiles.Profile) (profiles.HostFacts, er
 		HostNamespaces: cr.ns.hostNamespaces(),
 		Mounts:         make([]profiles.MountFacts, len(cr.spec.Mounts)),
 	}
+	var listening map[int]string
+	if !profile.Unrestricted {
+		if err := cr.openOverlays(); err != nil {
+			return facts, err
+		}
+		listening = engineListeners(cr.src)
+	}
 	for i, s := range cr.src {
 		if s != nil {
 			if facts.Paths == nil {
 				facts.Paths = hostPaths()
 			}
-			facts.Mounts[i] = profiles.MountFacts{Path: s.Path, Mode: s.Mode, Dev: s.Dev, Ino: s.Ino, Rdev: s.Rdev}
+			facts.Mounts[i] = profiles.MountFacts{Path: s.Path, Mode: s.Mode, Dev: s.Dev, Ino: s.Ino, Rdev: s.Rdev, Engine: listening[i], Below: cr.overlaid[i]}
 		}
 	}
 	if len(profile.Filesystem.Hide) > 0 {

@@ -2,6 +2,7 @@ package container
 
 import (
 	"bufio"
+	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -145,6 +146,17 @@ func environment(in *specs.Process, root *os.File) []string {
 		}
 	}
 	return append(env, "HOME="+homeDirectory(root, in.User.UID))
+}
+
+func writeOOMScore(pid, adj int) error {
+	err := os.WriteFile("/proc/"+strconv.Itoa(pid)+"/oom_score_adj", []byte(strconv.Itoa(adj)), 0)
+	if errors.Is(err, unix.EACCES) {
+		return fmt.Errorf("process.oomScoreAdj %d: lowering it needs CAP_SYS_RESOURCE: %w", adj, err)
+	}
+	if err != nil {
+		return fmt.Errorf("process.oomScoreAdj: %w", err)
+	}
+	return nil
 }
 
 // maxPasswdBytes bounds what is read of an image's passwd file (CVE-2026-47262 was an unbounded one).

@@ -126,17 +126,6 @@ func parseBits(list string, limit int) ([]byte, error) {
 	return out, nil
 }
 
-// refuseUnsupported names what a spec asks of this version in vain: dropping it would be silently weaker or different.
-func refuseUnsupported(s *specs.Spec) error {
-	switch {
-	case s.Linux.IntelRdt != nil:
-		return invalid("linux.intelRdt", "cache and bandwidth allocation is not supported by this version")
-	case s.Linux.MountLabel != "" && selinux():
-		return invalid("linux.mountLabel", "labels of mounts are not supported by this version")
-	}
-	return nil
-}
-
 // selinux reports whether the kernel's SELinux is in use; without it a mount label means nothing.
 func selinux() bool {
 	return !errors.Is(unix.Access("/sys/fs/selinux/enforce", unix.F_OK), unix.ENOENT)

@@ -116,8 +116,8 @@ func validateSpec(s *specs.Spec) error {
 	if err := validateNamespaces(s); err != nil {
 		return err
 	}
-	if err := refuseUnsupported(s); err != nil {
-		return err
+	if strings.ContainsRune(s.Linux.MountLabel, 0) {
+		return invalid("linux.mountLabel", "contains a NUL byte")
 	}
 	if err := validateNetDevices(s); err != nil {
 		return err

@@ -97,6 +97,9 @@ func (c *Container) release() error {
 	if errors.Is(err, initproc.ErrNotWaiting) {
 		return fmt.Errorf("cannot start an already running container: %w", ErrRunning)
 	}
+	if err == nil && !initproc.Executed(c.state.InitPID) {
+		err = initproc.ErrNotExecuted
+	}
 	return explainExec(err, d.Process.Args)
 }
 

@@ -14,6 +14,7 @@ import (
 	"github.com/agentsafe/agentsafe/profiles"
 	"github.com/agentsafe/agentsafe/runtime/cgroup"
 	"github.com/agentsafe/agentsafe/runtime/initproc"
+	"github.com/agentsafe/agentsafe/runtime/rdt"
 )
 
 // stateVersion changes when an older runtime could not manage a container any more. A newer one manages those of all
@@ -63,6 +64,8 @@ type State struct {
 	HostRoot   uint64 `json:"hostRoot,omitempty"`
 	// Cgroup is where the container's cgroups are.
 	Cgroup CgroupPaths `json:"cgroup"`
+	// RDT is the class of service of linux.intelRdt, nil if the spec asks for none.
+	RDT *rdt.Group `json:"rdt,omitempty"`
 	// Network is the mode of the network policy; ResolvConf the host's file that the engine mounts on
 	// /etc/resolv.conf.
 	Network    netns.Mode `json:"network"`

@@ -1,0 +1,139 @@
+package container
+
+import (
+	"bufio"
+	"os"
+	"strconv"
+	"strings"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/agentsafe/agentsafe/fs/rootfs"
+	"github.com/agentsafe/agentsafe/fs/safepath"
+)
+
+// Engines are known by the names and places of their sockets (profiles). Where an administrator has put one elsewhere it
+// is known by who listens: the kernel lists the listening sockets of this network namespace with their paths, and an
+// engine's process holds one of them. Nobody is connected to. A socket that is not looked at: one of another network
+// namespace, one that a service manager holds until its service is started, and one below a mount that has come by
+// another name than the one that the engine has bound it by.
+
+// listener is a listening unix socket with a path.
+type listener struct{ inode, path string }
+
+// unixListeners lists the listening sockets of this process's network namespace. Source: proc(5), /proc/net/unix.
+func unixListeners() []listener {
+	f, err := os.Open("/proc/self/net/unix")
+	if err != nil {
+		return nil
+	}
+	defer f.Close()
+	var out []listener
+	for lines := bufio.NewScanner(f); lines.Scan(); {
+		const listening, number = "00010000", 8 // __SO_ACCEPTCON; columns
+		// Num: RefCount Protocol Flags Type St Inode Path; the path may have spaces.
+		head, path, found := strings.Cut(lines.Text(), " /")
+		fields := strings.Fields(head)
+		if found && len(fields) == number-1 && fields[3] == listening {
+			out = append(out, listener{fields[6], "/" + path})
+		}
+	}
+	return out
+}
+
+// engines are the programs to whom a connection is as good as root, by the first 15 bytes of their names.
+var engines = map[string]bool{ //nolint:gochecknoglobals // a constant table
+	"dockerd": true, "containerd": true, "podman": true, "crio": true, "cri-dockerd": true, "buildkitd": true, "kubelet": true,
+	"k3s": true, "k3s-server": true, "k3s-agent": true, "rke2": true, "com.docker.back": true, "libvirtd": true, "virtqemud": true,
+	"virtlxcd": true, "lxd": true, "incusd": true, "snapd": true, "dbus-daemon": true, "dbus-broker": true,
+}
+
+// engineListeners finds the engine behind each source of a bind mount that is a socket or a directory: "dockerd (pid 7),
+// which listens on /srv/api", by the mount's index. Most hosts have none of it beneath what is mounted.
+func engineListeners(list sources) map[int]string {
+	var all []listener
+	asked := false
+	var out map[int]string
+	for i, src := range list {
+		if src == nil || src.Mode&unix.S_IFMT != unix.S_IFSOCK && !src.IsDir() {
+			continue
+		}
+		if !asked {
+			all, asked = unixListeners(), true
+		}
+		for _, l := range all {
+			if !l.within(src) {
+				continue
+			}
+			if who := engineHolding(l.inode); who != "" {
+				if out == nil {
+					out = map[int]string{}
+				}
+				out[i] = who + ", which listens on " + l.path
+				break
+			}
+		}
+	}
+	return out
+}
+
+// within reports whether a socket is the source or lies in it.
+func (l listener) within(src *rootfs.Source) bool {
+	if !src.IsDir() {
+		var st unix.Stat_t
+		return l.path == src.Path || unix.Stat(l.path, &st) == nil && st.Dev == src.Dev && st.Ino == src.Ino
+	}
+	top := strings.TrimSuffix(src.Path, "/") + "/"
+	rest, below := strings.CutPrefix(l.path, top)
+	if !below {
+		// Engines bind by /var/run, which is a symlink.
+		rest, below = strings.CutPrefix(strings.TrimPrefix(l.path, "/var"), top)
+		below = below && strings.HasPrefix(l.path, "/var/run/")
+	}
+	if !below {
+		return false
+	}
+	// In the very tree that is mounted: what is mounted below it need not come along.
+	f, err := safepath.OpenInRoot(src.Tree, rest, unix.O_PATH|unix.O_NOFOLLOW)
+	if err != nil {
+		return false
+	}
+	defer f.Close()
+	var st unix.Stat_t
+	return unix.Fstat(int(f.Fd()), &st) == nil && st.Mode&unix.S_IFMT == unix.S_IFSOCK
+}
+
+// engineHolding names the engine's process that holds a socket, "" if none does.
+func engineHolding(inode string) string {
+	want := "socket:[" + inode + "]"
+	for _, pid := range numbers("/proc") {
+		name, err := os.ReadFile("/proc/" + pid + "/comm")
+		comm := strings.TrimSpace(string(name))
+		if err != nil || !engines[comm] {
+			continue
+		}
+		for _, fd := range numbers("/proc/" + pid + "/fd") {
+			if target, err := os.Readlink("/proc/" + pid + "/fd/" + fd); err == nil && target == want {
+				return comm + " (pid " + pid + ")"
+			}
+		}
+	}
+	return ""
+}
+
+// numbers lists the entries of a directory of proc that are numbers.
+func numbers(dir string) []string {
+	d, err := os.Open(dir)
+	if err != nil {
+		return nil
+	}
+	defer d.Close()
+	names, _ := d.Readdirnames(-1) // what could be read of a changing directory
+	var out []string
+	for _, n := range names {
+		if _, err := strconv.Atoi(n); err == nil {
+			out = append(out, n)
+		}
+	}
+	return out
+}
