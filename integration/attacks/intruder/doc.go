@@ -6,6 +6,7 @@
 //	intruder fds              prints the open descriptors, one a line: number, target
 //	intruder caps             prints its pid and effective capabilities, without /proc
 //	intruder hold             opens /proc/N/fd/* and /proc/N/exe of whoever appears for writing, for ever
+//	intruder listen SOCKET    listens on a unix socket, for ever: a service of the host's
 //
 // It prints what it gets and judges nothing. Linux 5.15. Rejected: shell scripts, which are too slow for the races.
 package main

@@ -13,7 +13,7 @@ import (
 
 func main() {
 	if len(os.Args) < 2 {
-		fmt.Fprintln(os.Stderr, "usage: intruder chroot FILE | peek FILE | fds | caps | hold")
+		fmt.Fprintln(os.Stderr, "usage: intruder chroot FILE | peek FILE | fds | caps | hold | listen SOCKET")
 		os.Exit(2)
 	}
 	var err error
@@ -28,6 +28,8 @@ func main() {
 		err = caps()
 	case "hold":
 		err = hold()
+	case "listen":
+		err = listen(os.Args[2])
 	default:
 		err = fmt.Errorf("unknown verb %q", verb)
 	}
@@ -129,6 +131,27 @@ func caps() error {
 	}
 	fmt.Printf("pid %d CapEff %x\n", os.Getpid(), uint64(data[1].Effective)<<32|uint64(data[0].Effective))
 	return nil
+}
+
+// listen stands for a service of the host's.
+func listen(path string) error {
+	fd, err := unix.Socket(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		return err
+	}
+	if err := unix.Bind(fd, &unix.SockaddrUnix{Name: path}); err != nil {
+		return err
+	}
+	if err := unix.Listen(fd, 1); err != nil {
+		return err
+	}
+	for {
+		conn, _, err := unix.Accept(fd)
+		if err != nil {
+			return err
+		}
+		unix.Close(conn)
+	}
 }
 
 func listFDs() error {
