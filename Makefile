@@ -145,7 +145,9 @@ demo: deps build
 fuzz:
 	@for p in $$($(GO) list ./...); do \
 	  for f in $$($(GO) test -list '^Fuzz' $$p | grep '^Fuzz' || true); do \
-	    echo "fuzz $$p $$f"; $(GO) test -run '^$$' -fuzz "^$$f\$$" -fuzztime $(FUZZTIME) $$p; \
+	    echo "fuzz $$p $$f"; out=$$($(GO) test -run '^$$' -fuzz "^$$f\$$" -fuzztime $(FUZZTIME) -fuzzminimizetime 200x $$p 2>&1) && { tail -n 2 <<<"$$out"; continue; }; \
+	    echo "$$out"; grep -q 'context deadline exceeded' <<<"$$out" && ! grep -q 'Failing input written' <<<"$$out" || exit 1; \
+	    echo "no input has failed: the fuzzer's own end of time (golang/go#75804, until Go 1.27)"; \
 	  done; \
 	done
 

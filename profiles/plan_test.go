@@ -4,6 +4,8 @@ import (
 	"encoding/json"
 	"errors"
 	"net/netip"
+	"os"
+	"path/filepath"
 	"reflect"
 	"slices"
 	"strings"
@@ -240,7 +242,7 @@ func TestPlan_Hash(t *testing.T) {
 
 // FuzzPlanContainer: whatever a spec says, a plan of agent is within the profile.
 func FuzzPlanContainer(f *testing.F) {
-	// Small seeds: the engine spends its time on shrinking large ones.
+	// Small seeds beside those of engines: the fuzzer spends its time on shrinking large ones (make fuzz bounds that).
 	const namespaces = `"namespaces":[{"type":"pid"},{"type":"network"},{"type":"ipc"},{"type":"uts"},{"type":"mount"}]`
 	for _, seed := range []string{
 		`{"process":{"capabilities":{"bounding":["CAP_NET_RAW","CAP_KILL"],"ambient":["CAP_KILL"],"inheritable":["CAP_KILL"]}},"linux":{` + namespaces + `}}`,
@@ -249,6 +251,17 @@ func FuzzPlanContainer(f *testing.F) {
 		`{"linux":{` + namespaces + `,"sysctl":{"net.a":"1"},"resources":{"devices":[{"allow":true,"type":"c","major":1,"minor":3,"access":"rwm"}]},"maskedPaths":["/proc/kcore"]}}`,
 	} {
 		f.Add([]byte(seed))
+	}
+	engines, err := filepath.Glob("testdata/*.json")
+	if err != nil || len(engines) == 0 {
+		f.Fatalf("no specs of engines: %v", err)
+	}
+	for _, name := range engines {
+		data, err := os.ReadFile(name)
+		if err != nil {
+			f.Fatal(err)
+		}
+		f.Add(data)
 	}
 	f.Fuzz(func(t *testing.T, data []byte) {
 		var s specs.Spec

@@ -2,7 +2,11 @@ package main
 
 import (
 	"encoding/json"
+	"os"
+	"path/filepath"
 	"testing"
+
+	specs "github.com/opencontainers/runtime-spec/specs-go"
 
 	"github.com/agentsafe/agentsafe/profiles"
 )
@@ -16,6 +20,32 @@ func FuzzCompile(f *testing.F) {
 		`{"arch":"amd64","compat":["SCMP_ARCH_X86","SCMP_ARCH_X32"],"badArch":{"do":"errno","errno":1},"default":{"do":"allow"},"refuse":[{"syscall":"ioctl","arg":1,"value":21522,"errno":1}]}`,
 	} {
 		f.Add([]byte(seed), uint32(0), uint64(1))
+	}
+	engines, err := filepath.Glob("../../profiles/testdata/*.json")
+	if err != nil || len(engines) == 0 {
+		f.Fatalf("no specs of engines: %v", err)
+	}
+	for _, name := range engines {
+		data, err := os.ReadFile(name)
+		var s specs.Spec
+		if err == nil {
+			err = json.Unmarshal(data, &s)
+		}
+		if err != nil {
+			f.Fatal(err)
+		}
+		if s.Linux.Seccomp == nil {
+			continue
+		}
+		filter, err := profiles.FilterFromOCI(s.Linux.Seccomp, "amd64", true)
+		if err != nil {
+			f.Fatal(err)
+		}
+		text, err := json.Marshal(filter)
+		if err != nil {
+			f.Fatal(err)
+		}
+		f.Add(text, uint32(101), uint64(1))
 	}
 	f.Fuzz(func(t *testing.T, data []byte, number uint32, arg uint64) {
 		var filter profiles.SeccompFilter

@@ -5,6 +5,7 @@ import (
 	"flag"
 	"fmt"
 	"os"
+	"path/filepath"
 	"reflect"
 	"slices"
 	"strings"
@@ -295,6 +296,23 @@ func FuzzPlanMounts(f *testing.F) {
 	f.Add("/a", "tmpfs", "", "ro,nosuid,mode=1777")
 	f.Add("../..", "bind", "/x", "rbind,rro,rprivate")
 	f.Add("\x00", "none", "", "=,r=,==")
+	engines, err := filepath.Glob("../../profiles/testdata/*.json")
+	if err != nil || len(engines) == 0 {
+		f.Fatalf("no specs of engines: %v", err)
+	}
+	for _, name := range engines {
+		data, err := os.ReadFile(name)
+		var s specs.Spec
+		if err == nil {
+			err = json.Unmarshal(data, &s)
+		}
+		if err != nil {
+			f.Fatal(err)
+		}
+		for _, m := range s.Mounts {
+			f.Add(m.Destination, m.Type, m.Source, strings.Join(m.Options, ","))
+		}
+	}
 	f.Fuzz(func(t *testing.T, destination, kind, source, options string) {
 		out, err := PlanMounts([]specs.Mount{{Destination: destination, Type: kind, Source: source, Options: strings.Split(options, ",")}})
 		if err != nil {

@@ -25,6 +25,13 @@ func FuzzProcess(f *testing.F) {
 	} {
 		f.Add([]byte(seed))
 	}
+	for _, spec := range engineSpecs(f) {
+		var s struct{ Process json.RawMessage }
+		if err := json.Unmarshal(spec, &s); err != nil {
+			f.Fatal(err)
+		}
+		f.Add([]byte(s.Process))
+	}
 	root := openTemp(f)
 	agent, err := profiles.Builtin(profiles.NameAgent)
 	if err != nil {
@@ -91,4 +98,22 @@ func FuzzState(f *testing.F) {
 			c.ociState(status)
 		}
 	})
+}
+
+// engineSpecs are what engines have written: Docker, containerd, Podman, runc.
+func engineSpecs(f *testing.F) [][]byte {
+	f.Helper()
+	names, err := filepath.Glob("../../profiles/testdata/*.json")
+	if err != nil || len(names) == 0 {
+		f.Fatalf("no specs of engines: %v", err)
+	}
+	var out [][]byte
+	for _, name := range names {
+		data, err := os.ReadFile(name)
+		if err != nil {
+			f.Fatal(err)
+		}
+		out = append(out, data)
+	}
+	return out
 }

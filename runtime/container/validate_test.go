@@ -254,6 +254,9 @@ func FuzzLoadSpec(f *testing.F) {
 	for _, s := range []string{`null`, `{}`, `[]`, `{"linux":{}}`, `{"ociVersion":"1.0.0","root":{"path":"x"},"linux":{"namespaces":[{"type":"mount"}]},"process":{}}`} {
 		f.Add([]byte(s))
 	}
+	for _, spec := range engineSpecs(f) {
+		f.Add(spec)
+	}
 	dir := openTemp(f)
 	empty := openTemp(f)
 	f.Fuzz(func(t *testing.T, data []byte) {
