@@ -1,7 +1,9 @@
 package oci
 
 import (
+	"os"
 	"os/exec"
+	"path/filepath"
 	"strconv"
 	"strings"
 	"syscall"
@@ -85,7 +87,9 @@ func TestEngineDiesAfterCreate(t *testing.T) {
 		t.Run(next, func(t *testing.T) {
 			b := box.Bundle(t, func(s *specs.Spec) { s.Process.Args = []string{"sleep", "1000"} })
 			args := d.Args("create", "--bundle", b.Dir, b.ID)
-			quoted := "'" + strings.Join(args, "' '") + "' </dev/null >/dev/null 2>&1; sleep 1000"
+			// The state says so a moment before create itself is done, and a create that is killed takes its container along.
+			done := filepath.Join(b.Dir, "done")
+			quoted := "'" + strings.Join(args, "' '") + "' </dev/null >/dev/null 2>&1; touch " + done + "; sleep 1000"
 			engine := exec.Command("sh", "-c", quoted)
 			engine.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 			if err := engine.Start(); err != nil {
@@ -95,7 +99,10 @@ func TestEngineDiesAfterCreate(t *testing.T) {
 				unix.Kill(-engine.Process.Pid, unix.SIGKILL) //nolint:errcheck // below, unless the test has failed
 				engine.Wait()                                //nolint:errcheck // likewise
 			})
-			for deadline := time.Now().Add(30 * time.Second); !strings.Contains(d.Do(t, "state", b.ID).Stdout, `"created"`); {
+			for deadline := time.Now().Add(30 * time.Second); ; time.Sleep(5 * time.Millisecond) {
+				if _, err := os.Lstat(done); err == nil {
+					break
+				}
 				if time.Now().After(deadline) {
 					t.Fatal("no container was created")
 				}
