@@ -2,6 +2,7 @@ package shim
 
 import (
 	"fmt"
+	"net"
 	"os/exec"
 	"path/filepath"
 	"slices"
@@ -73,6 +74,14 @@ func refuseOnce(t *testing.T, point, errno string) {
 		s.recovers(t, err, shimItself)
 	}
 	unix.Kill(s.pid, unix.SIGKILL) //nolint:errcheck // it may be dead already
+	// containerd asks once it has lost the connection: a shim that has not ended yet keeps its socket.
+	for deadline := time.Now().Add(20 * time.Second); time.Now().Before(deadline); time.Sleep(5 * time.Millisecond) {
+		conn, err := net.Dial("unix", s.socket)
+		if err != nil {
+			break
+		}
+		conn.Close()
+	}
 	if out, err := s.command("delete").CombinedOutput(); err != nil {
 		t.Errorf("delete: %v: %s", err, out)
 	}
