@@ -198,50 +198,58 @@ func OpenGatewaySockets(ns *os.File) (*GatewaySockets, error) {
 }
 
 func (s *GatewaySockets) open(ns *os.File) error {
-	for _, v6 := range []bool{false, true} {
-		for _, kind := range []struct {
-			list   *[]*os.File
-			typ    int
-			port   *uint16
-			listen bool
-		}{
-			{&s.TCP, unix.SOCK_STREAM, &s.TCPPort, true},
-			{&s.DNS, unix.SOCK_DGRAM, &s.DNSPort, false},
-			{&s.DNSTCP, unix.SOCK_STREAM, &s.DNSPort, true},
-		} {
-			f, err := openLoopback(ns, v6, kind.typ, kind.port)
-			if v6 && (errors.Is(err, unix.EADDRNOTAVAIL) || errors.Is(err, unix.EAFNOSUPPORT)) {
-				return nil // a namespace without IPv6
-			}
-			if err != nil {
-				return err
-			}
-			*kind.list = append(*kind.list, f)
-			if kind.listen {
-				if err := unix.Listen(int(f.Fd()), listenBacklog); err != nil {
-					return os.NewSyscallError("listen", err)
+	kinds := []struct {
+		list   *[]*os.File
+		typ    int
+		port   *uint16
+		listen bool
+	}{
+		{&s.TCP, unix.SOCK_STREAM, &s.TCPPort, true},
+		{&s.DNS, unix.SOCK_DGRAM, &s.DNSPort, false},
+		{&s.DNSTCP, unix.SOCK_STREAM, &s.DNSPort, true},
+	}
+	families := []int{unix.AF_INET, unix.AF_INET6}
+	made := make([]*os.File, 0, len(families)*len(kinds))
+	defer func() {
+		for _, f := range made {
+			f.Close()
+		}
+	}()
+	// All in one visit: what is made inside stays there, and the rest can be done from here.
+	err := within(ns, func() error {
+		for _, family := range families {
+			for _, kind := range kinds {
+				fd, err := unix.Socket(family, kind.typ|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK, 0)
+				if family == unix.AF_INET6 && errors.Is(err, unix.EAFNOSUPPORT) {
+					return nil // a kernel without IPv6
 				}
+				if err != nil {
+					return os.NewSyscallError("socket", err)
+				}
+				made = append(made, os.NewFile(uintptr(fd), "gateway"))
 			}
 		}
+		return nil
+	})
+	for i := 0; err == nil && len(made) > 0; i++ {
+		kind, v6 := kinds[i%len(kinds)], i >= len(kinds)
+		err = bindLoopback(made[0], v6, kind.port)
+		if v6 && errors.Is(err, unix.EADDRNOTAVAIL) {
+			return nil // a namespace without IPv6
+		}
+		if err == nil && kind.listen {
+			err = os.NewSyscallError("listen", unix.Listen(int(made[0].Fd()), listenBacklog))
+		}
+		if err == nil {
+			*kind.list, made = append(*kind.list, made[0]), made[1:]
+		}
 	}
-	return nil
+	return err
 }
 
-// openLoopback binds a socket to loopback at *port, which it sets if it was 0.
-func openLoopback(ns *os.File, v6 bool, typ int, port *uint16) (*os.File, error) {
-	family := unix.AF_INET
-	if v6 {
-		family = unix.AF_INET6
-	}
-	var fd int
-	err := within(ns, func() (err error) {
-		fd, err = unix.Socket(family, typ|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK, 0)
-		return err
-	})
-	if err != nil {
-		return nil, os.NewSyscallError("socket", err)
-	}
-	f := os.NewFile(uintptr(fd), "gateway")
+// bindLoopback binds a socket to loopback at *port, which it sets if it was 0.
+func bindLoopback(f *os.File, v6 bool, port *uint16) (err error) {
+	fd := int(f.Fd())
 	var to unix.Sockaddr = &unix.SockaddrInet4{Port: int(*port), Addr: [4]byte{127, 0, 0, 1}}
 	if v6 {
 		to = &unix.SockaddrInet6{Port: int(*port), Addr: [16]byte{15: 1}}
@@ -250,9 +258,8 @@ func openLoopback(ns *os.File, v6 bool, typ int, port *uint16) (*os.File, error)
 	if err == nil {
 		err = os.NewSyscallError("bind", unix.Bind(fd, to))
 	}
-	if err != nil {
-		f.Close()
-		return nil, err
+	if err != nil || *port != 0 {
+		return err
 	}
 	bound, err := unix.Getsockname(fd)
 	switch a := bound.(type) {
@@ -261,5 +268,5 @@ func openLoopback(ns *os.File, v6 bool, typ int, port *uint16) (*os.File, error)
 	case *unix.SockaddrInet6:
 		*port = uint16(a.Port)
 	}
-	return f, err
+	return err
 }
