@@ -57,9 +57,7 @@ func run() error {
 		awaitEnd(files.task)
 		cancel()
 	}()
-	if _, err := io.WriteString(files.config, "ready\n"); err != nil {
-		return fmt.Errorf("report readiness: %w", err)
-	}
+	io.WriteString(files.config, "ready\n") //nolint:errcheck // whoever started it need not wait for that
 	files.config.Close()
 	return g.Run(ctx, sockets)
 }
@@ -162,18 +160,7 @@ func (d *descriptors) trust(c *wire.Config) (t gateway.Trust, err error) {
 }
 
 func (d *descriptors) sockets() (s gateway.Sockets, err error) {
-	for _, f := range d.tcp {
-		l, err := net.FileListener(f)
-		if err != nil {
-			return s, fmt.Errorf("socket tcp: %w", err)
-		}
-		f.Close()
-		tcp, ok := l.(*net.TCPListener)
-		if !ok {
-			return s, fmt.Errorf("socket tcp: a %T", l)
-		}
-		s.TCP = append(s.TCP, tcp)
-	}
+	s.TCP = d.tcp
 	for _, f := range d.dns {
 		p, err := net.FilePacketConn(f)
 		if err != nil {

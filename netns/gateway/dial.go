@@ -27,8 +27,16 @@ func (g *Gateway) resolve(ctx context.Context, name string, port uint16) ([]neti
 	if err != nil {
 		return nil, err
 	}
-	var refused *refusedError
-	good := make([]netip.Addr, 0, len(addrs))
+	good, refused := g.allowed(name, addrs, port)
+	if len(good) == 0 && refused != nil {
+		return nil, refused
+	}
+	return interleave(good), nil
+}
+
+// allowed keeps those addresses of a name that may be connected to, and says why the first other one may not.
+func (g *Gateway) allowed(name string, addrs []netip.Addr, port uint16) (good []netip.Addr, refused *refusedError) {
+	good = make([]netip.Addr, 0, len(addrs))
 	for _, a := range addrs {
 		if d := g.addressAllowed(a, port); d.Allowed {
 			good = append(good, a)
@@ -37,10 +45,27 @@ func (g *Gateway) resolve(ctx context.Context, name string, port uint16) ([]neti
 			refused = &refusedError{d}
 		}
 	}
-	if len(good) == 0 && refused != nil {
-		return nil, refused
+	return good, refused
+}
+
+// knownAddress returns the one address that a session's connection goes to, judged, if it can be told without asking or
+// trying anything.
+func (g *Gateway) knownAddress(s *session, dst netip.AddrPort) (netip.AddrPort, bool) {
+	if g.proxy.serves(firstOf(s.name, s.address)) {
+		return netip.AddrPort{}, false
 	}
-	return interleave(good), nil
+	if s.name == "" {
+		return netip.AddrPortFrom(dst.Addr().Unmap(), dst.Port()), !g.isHost(dst.Addr())
+	}
+	addrs, ok := g.resolver.known(s.name)
+	if !ok {
+		return netip.AddrPort{}, false
+	}
+	good, _ := g.allowed(s.name, addrs, dst.Port())
+	if len(good) != 1 {
+		return netip.AddrPort{}, false
+	}
+	return netip.AddrPortFrom(good[0].Unmap(), dst.Port()), true
 }
 
 // addressAllowed is asked for the address of every connection, right before it is dialled.

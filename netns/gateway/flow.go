@@ -1,10 +1,11 @@
 package gateway
 
 import (
+	"bytes"
 	"errors"
 	"io"
-	"net"
 	"os"
+	"syscall"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -19,6 +20,8 @@ type flow struct {
 	closed           bool
 	// active is when the last byte moved; headBy, if it is set, when what the filters wait for has to be there.
 	active, headBy time.Time
+	// opening is what is waited for before any byte is relayed; nil once it is there.
+	opening *opening
 	// count is asked about the bytes of each move towards upstream, countIn about those of the others; either ends the
 	// flow when it returns false.
 	count, countIn func(n int64) bool
@@ -30,7 +33,15 @@ type flow struct {
 type end struct {
 	fd                 int
 	readable, writable bool
+	// ended says that what has come is all that comes.
+	ended bool
 }
+
+// Sides of a flow, in the events of its ends.
+const (
+	clientSide   = 0
+	upstreamSide = 1
+)
 
 // filter sees all that was read in one direction and not passed on yet. It says how many bytes of that may pass, and
 // done when it has seen enough: the rest passes unseen. An error resets both connections.
@@ -47,6 +58,8 @@ type way struct {
 	pipe  *pipe
 	piped int
 	moved int64
+	// bulk says that more comes at a time than is worth copying.
+	bulk bool
 	// eof says that nothing more comes, shut that the other side has been told.
 	eof, shut bool
 }
@@ -59,8 +72,14 @@ var (
 	errHeld      = errors.New("too many bytes before a decision")
 )
 
-// takeFD moves a connection's descriptor out of the Go runtime's care; the connection is closed in any case.
-func takeFD(c *net.TCPConn) (int, error) {
+// fdHolder is a socket in the Go runtime's care.
+type fdHolder interface {
+	syscall.Conn
+	io.Closer
+}
+
+// takeFD moves a descriptor out of the Go runtime's care; its holder is closed in any case.
+func takeFD(c fdHolder) (int, error) {
 	defer c.Close()
 	raw, err := c.SyscallConn()
 	if err != nil {
@@ -75,24 +94,24 @@ func takeFD(c *net.TCPConn) (int, error) {
 }
 
 // moves is how often a way may move before the other flows have their turn.
-const moves = 8
+const moves = 4
 
 // turn moves what can be moved. It reports whether more could be at once, and ends the flow on an error.
-func (f *flow) turn(pipes *pipePool, now time.Time) (more bool, err error) {
-	outMore, err := f.advance(&f.out, &f.client, &f.upstream, f.count, pipes, now)
+func (f *flow) turn(m *means, now time.Time) (more bool, err error) {
+	outMore, err := f.advance(&f.out, &f.client, &f.upstream, f.count, m, now)
 	if err != nil {
 		return false, err
 	}
-	inMore, err := f.advance(&f.in, &f.upstream, &f.client, f.countIn, pipes, now)
+	inMore, err := f.advance(&f.in, &f.upstream, &f.client, f.countIn, m, now)
 	return outMore || inMore, err
 }
 
 // finished says that both directions have ended in order.
 func (f *flow) finished() bool { return f.out.shut && f.in.shut }
 
-func (f *flow) advance(w *way, from, to *end, count func(int64) bool, pipes *pipePool, now time.Time) (more bool, err error) {
+func (f *flow) advance(w *way, from, to *end, count func(int64) bool, m *means, now time.Time) (more bool, err error) {
 	for range moves {
-		progress, err := w.step(from, to, count, pipes)
+		progress, err := w.step(from, to, count, m)
 		if err != nil {
 			return false, err
 		}
@@ -105,14 +124,14 @@ func (f *flow) advance(w *way, from, to *end, count func(int64) bool, pipes *pip
 }
 
 // step makes one move: it writes what is there, else it reads.
-func (w *way) step(from, to *end, count func(int64) bool, pipes *pipePool) (progress bool, err error) {
+func (w *way) step(from, to *end, count func(int64) bool, m *means) (progress bool, err error) {
 	switch {
 	case w.shut:
 		return false, nil
 	case w.free > 0:
 		return w.writeHeld(to)
 	case w.piped > 0:
-		return w.drain(to, pipes)
+		return w.drain(to, m)
 	case w.eof:
 		// An end of file is passed on as one; errors are resets, so that a reset never looks like a complete transfer.
 		w.shut = true
@@ -120,9 +139,11 @@ func (w *way) step(from, to *end, count func(int64) bool, pipes *pipePool) (prog
 	case !from.readable:
 		return false, nil
 	case w.filter != nil:
-		return w.readHeld(from, count)
+		return w.readHeld(from, count, m)
+	case w.bulk:
+		return w.fill(from, count, m)
 	}
-	return w.fill(from, count, pipes)
+	return w.pass(from, to, count, m)
 }
 
 // ignoreNotConnected: the other side may be gone already, which the next read or write tells.
@@ -153,10 +174,11 @@ func (w *way) writeHeld(to *end) (bool, error) {
 }
 
 // readHeld reads for the filter.
-func (w *way) readHeld(from *end, count func(int64) bool) (bool, error) {
-	var buf [8 << 10]byte
-	n, _, err := unix.Recvfrom(from.fd, buf[:], unix.MSG_DONTWAIT)
+func (w *way) readHeld(from *end, count func(int64) bool, m *means) (bool, error) {
+	n, err := unix.Read(from.fd, m.buf[:])
 	switch {
+	case errors.Is(err, unix.EINTR):
+		return true, nil
 	case errors.Is(err, unix.EAGAIN):
 		from.readable = false
 		return false, nil
@@ -167,7 +189,7 @@ func (w *way) readHeld(from *end, count func(int64) bool) (bool, error) {
 		w.eof, w.held, w.free, w.filter = true, nil, 0, nil
 		return true, nil
 	}
-	w.held = append(w.held, buf[:n]...)
+	w.held = append(w.held, m.buf[:n]...)
 	w.moved += int64(n)
 	if count != nil && !count(int64(n)) {
 		return false, errOverLimit
@@ -193,15 +215,56 @@ func (w *way) decide() error {
 	return nil
 }
 
+// pass copies a small piece to the other side. What that does not take at once is held.
+func (w *way) pass(from, to *end, count func(int64) bool, m *means) (bool, error) {
+	n, err := unix.Read(from.fd, m.buf[:])
+	switch {
+	case errors.Is(err, unix.EINTR):
+		return true, nil
+	case errors.Is(err, unix.EAGAIN):
+		from.readable = false
+		return false, nil
+	case err != nil:
+		return false, err
+	case n == 0:
+		w.eof = true
+		return true, nil
+	}
+	w.moved += int64(n)
+	if count != nil && !count(int64(n)) {
+		return false, errOverLimit
+	}
+	b := m.buf[:n]
+	if w.bulk = n == len(m.buf); !w.bulk && !from.ended {
+		from.readable = false // less than was asked for is all there was, and what comes next is a new edge
+	}
+	if to.writable {
+		sent, err := unix.SendmsgN(to.fd, b, nil, nil, unix.MSG_NOSIGNAL|unix.MSG_DONTWAIT)
+		switch {
+		case errors.Is(err, unix.EAGAIN):
+			to.writable = false
+		case errors.Is(err, unix.EINTR):
+		case err != nil:
+			return false, err
+		default:
+			b = b[sent:]
+		}
+	}
+	if len(b) > 0 {
+		w.held, w.free = bytes.Clone(b), len(b)
+	}
+	return true, nil
+}
+
 // fill moves what has come into a pipe.
-func (w *way) fill(from *end, count func(int64) bool, pipes *pipePool) (bool, error) {
-	p, err := pipes.get()
+func (w *way) fill(from *end, count func(int64) bool, m *means) (bool, error) {
+	p, err := m.pipes.get()
 	if err != nil {
 		return false, err
 	}
 	n, err := splice(from.fd, p.w)
 	if n <= 0 {
-		pipes.put(p)
+		m.pipes.put(p)
 		switch {
 		case errors.Is(err, unix.EAGAIN):
 			from.readable = false
@@ -212,7 +275,7 @@ func (w *way) fill(from *end, count func(int64) bool, pipes *pipePool) (bool, er
 		}
 		return false, err
 	}
-	w.pipe, w.piped = p, n
+	w.pipe, w.piped, w.bulk = p, n, n >= copyBytes
 	w.moved += int64(n)
 	if count != nil && !count(int64(n)) {
 		return false, errOverLimit
@@ -221,7 +284,7 @@ func (w *way) fill(from *end, count func(int64) bool, pipes *pipePool) (bool, er
 }
 
 // drain moves bytes out of the pipe, and gives it back when it is empty.
-func (w *way) drain(to *end, pipes *pipePool) (bool, error) {
+func (w *way) drain(to *end, m *means) (bool, error) {
 	if !to.writable {
 		return false, nil
 	}
@@ -236,7 +299,7 @@ func (w *way) drain(to *end, pipes *pipePool) (bool, error) {
 		return false, io.ErrUnexpectedEOF
 	}
 	if w.piped -= n; w.piped == 0 {
-		pipes.put(w.pipe)
+		m.pipes.put(w.pipe)
 		w.pipe = nil
 	}
 	return true, nil
@@ -245,10 +308,15 @@ func (w *way) drain(to *end, pipes *pipePool) (bool, error) {
 // release closes everything; with reset the peers see that it was no orderly end.
 func (f *flow) release(reset bool) {
 	for _, e := range []*end{&f.client, &f.upstream} {
-		if reset {
-			unix.SetsockoptLinger(e.fd, unix.SOL_SOCKET, unix.SO_LINGER, &unix.Linger{Onoff: 1}) //nolint:errcheck // closing is what counts
+		if e.fd < 0 {
+			continue
 		}
-		unix.Close(e.fd)
+		if reset {
+			resetFD(e.fd)
+		} else {
+			unix.Close(e.fd)
+		}
+		e.fd = -1
 	}
 	for _, w := range []*way{&f.out, &f.in} {
 		if w.pipe != nil {

@@ -49,10 +49,29 @@ func startFlow(t testing.TB, l *loop, f *flow) relayed {
 	out, server := tcpPair(t)
 	r := relayed{client, server, make(chan [2]int64, 1)}
 	f.ended = func(out, in int64) { r.ended <- [2]int64{out, in} }
-	if err := l.start(f, in, out); err != nil {
+	if err := l.relay(f, in, out); err != nil {
 		t.Fatal(err)
 	}
 	return r
+}
+
+// relay has the loop relay between two connections.
+func (l *loop) relay(f *flow, client, upstream *net.TCPConn) error {
+	var err, uerr error
+	f.client.fd, err = takeFD(client)
+	f.upstream.fd, uerr = takeFD(upstream)
+	if err = errors.Join(err, uerr); err == nil && !l.do(func() {
+		l.register(f)
+		if errors.Join(l.watch(f, &f.client, clientSide), l.watch(f, &f.upstream, upstreamSide), f.out.decide()) != nil {
+			l.finish(f, true)
+		}
+	}) {
+		err = net.ErrClosed
+	}
+	if err != nil {
+		f.release(true)
+	}
+	return err
 }
 
 func startLoop(t testing.TB, idle time.Duration) *loop {
@@ -195,7 +214,7 @@ func TestFlow_Ends(t *testing.T) {
 		l.stop()
 		r.wait(t)
 		client, server := tcpPair(t)
-		if err := l.start(&flow{}, client, server); err == nil {
+		if err := l.relay(&flow{}, client, server); err == nil {
 			t.Error("a loop that has ended takes a flow")
 		}
 	})
@@ -243,7 +262,7 @@ func TestFlow_IdleMemory(t *testing.T) {
 	before := memory()
 	for range many {
 		client, server := tcpPair(t)
-		if err := l.start(&flow{}, client, server); err != nil {
+		if err := l.relay(&flow{}, client, server); err != nil {
 			t.Fatal(err)
 		}
 	}

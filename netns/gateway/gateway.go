@@ -9,6 +9,7 @@ import (
 	"net/http"
 	"net/netip"
 	"os"
+	"runtime"
 	"slices"
 	"strings"
 	"sync"
@@ -22,8 +23,8 @@ import (
 
 // Sockets are what a gateway serves on; all of them are in the container's network namespace, and the gateway owns them.
 type Sockets struct {
-	TCP     []*net.TCPListener // redirected connections
-	DNS     []net.PacketConn   // redirected questions
+	TCP     []*os.File       // of listening sockets for redirected connections
+	DNS     []net.PacketConn // redirected questions
 	DNSTCP  []net.Listener
 	Control *net.UnixListener // of the host; nil for none
 }
@@ -41,6 +42,9 @@ type Gateway struct {
 	authority *inspect.Authority // nil where TLS is never inspected
 	loops     []*loop            // of all connections that are relayed
 	turn      atomic.Uint32
+
+	// countOut and countIn are withinBytes and withinIngress, made once.
+	countOut, countIn func(n int64) bool
 
 	// shared is what the containers of the pod have in common beside the policy.
 	shared atomic.Pointer[shared]
@@ -84,11 +88,12 @@ func New(c wire.Config, logFile *os.File, trust Trust) (*Gateway, error) {
 	if err := g.enact(c.Members, egress.Config{}); err != nil {
 		return nil, fmt.Errorf("gateway configuration: %w", err)
 	}
+	g.countOut, g.countIn = g.withinBytes, g.withinIngress
 	g.web = newWeb(g, trust.Roots)
 	return g, nil
 }
 
-// relayThreads is how many loops move bytes. One is enough for what a container does; the second keeps a transfer that
+// relayThreads is how many loops there are. One is enough for what a container does; the second keeps a transfer that
 // fills a link from delaying the others.
 const relayThreads = 2
 
@@ -96,6 +101,9 @@ const relayThreads = 2
 func (g *Gateway) Run(ctx context.Context, s Sockets) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
+	if runtime.GOMAXPROCS(0) <= relayThreads { // see loop.wait
+		runtime.GOMAXPROCS(relayThreads + 1)
+	}
 	for range relayThreads {
 		l, err := newLoop(g.config.Timeouts.Idle)
 		if err != nil {
@@ -103,6 +111,10 @@ func (g *Gateway) Run(ctx context.Context, s Sockets) error {
 		}
 		g.loops = append(g.loops, l)
 		defer l.stop()
+	}
+	listeners, err := takeListeners(s.TCP, len(g.loops))
+	if err != nil {
+		return err
 	}
 	network, err := openUplink()
 	if err != nil {
@@ -112,21 +124,21 @@ func (g *Gateway) Run(ctx context.Context, s Sockets) error {
 	d := &dnsServer{g: g, slots: make(chan struct{}, dnsAtOnce)}
 	go d.serve(ctx, s.DNS, s.DNSTCP)
 	go g.web.serve(ctx)
-	for _, l := range s.TCP {
-		go func() { cancel(g.accept(ctx, l)) }()
+	for i, l := range g.loops {
+		l.listen(ctx, g, listeners[i])
 	}
 	if s.Control != nil {
 		go g.control(s.Control)
 	}
 	g.log.add(Event{Event: "start"})
 	<-ctx.Done()
-	for _, l := range s.TCP {
-		l.Close()
-	}
 	if s.Control != nil {
 		s.Control.Close()
 	}
 	g.closeSessions(func(*session) bool { return true })
+	for _, l := range g.loops {
+		l.stop()
+	}
 	g.log.summarise()
 	if err := context.Cause(ctx); !errors.Is(err, context.Canceled) {
 		return err
@@ -134,27 +146,12 @@ func (g *Gateway) Run(ctx context.Context, s Sockets) error {
 	return nil
 }
 
-// accept takes connections off one listener. Running out of descriptors or memory must not end the gateway.
-func (g *Gateway) accept(ctx context.Context, l *net.TCPListener) error {
-	for {
-		c, err := l.AcceptTCP()
-		switch {
-		case err == nil:
-			go g.handle(ctx, c)
-		case ctx.Err() != nil || errors.Is(err, net.ErrClosed):
-			return context.Canceled
-		default:
-			time.Sleep(10 * time.Millisecond)
-		}
-	}
-}
-
 // session is one connection of the task.
 type session struct {
 	g     *Gateway
 	conn  *net.TCPConn
 	begin time.Time
-	from  netip.Addr // this side's address of the connection outwards, once it is relayed
+	from  netip.Addr // this side's address of the connection outwards, once it is relayed; mu guards it
 	// name is where it goes, "" for an address; address is what the task connected to.
 	name    string
 	address string
@@ -164,7 +161,7 @@ type session struct {
 	closed  atomic.Bool
 	// inspected says that the requests in its TLS are judged.
 	inspected bool
-	// flow and loop have the connection once it is relayed; killed says that it must not come to that. mu guards them.
+	// flow and loop have the connection while conn is nil; killed says that nobody may go on with it. mu guards them.
 	flow   *flow
 	loop   *loop
 	killed bool
@@ -267,12 +264,12 @@ func (g *Gateway) closeSessions(which func(*session) bool) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	for s := range g.sessions {
-		switch {
-		case !which(s):
-		case s.flow != nil:
+		if !which(s) {
+			continue
+		}
+		if s.killed = true; s.flow != nil {
 			s.loop.end(s.flow)
-		default:
-			s.killed = true
+		} else {
 			abort(s.conn)
 		}
 	}

@@ -1,28 +1,24 @@
 package gateway
 
 import (
+	"context"
 	"encoding/binary"
 	"errors"
 	"fmt"
-	"net"
 	"os"
 	"sync"
-	"syscall"
 	"time"
 
 	"golang.org/x/sys/unix"
 )
 
-// loop moves the bytes of many flows on one thread. Goroutines would be simpler, and two of them for each connection are
-// most of what an idle connection costs: 5,000 of them took some 80 MiB.
+// loop accepts, opens and relays the connections of many flows on one thread. Goroutines would be simpler; two of them for
+// each connection are most of what an idle one costs (5,000 took some 80 MiB), and a wait by the Go runtime's poller takes
+// several changes of thread where this one takes none.
 type loop struct {
 	epoll, wake int // wake is an eventfd that interrupts the wait
-	// file is the epoll instance as the Go runtime's poller waits for it, until deadline. A wait of our own would keep a
-	// processor from other goroutines until the runtime notices, ten milliseconds later at worst.
-	file     *os.File
-	deadline time.Time
-	idle     time.Duration
-	pipes    pipePool
+	idle        time.Duration
+	means       means
 	// flows are found by slot; free are slots without one. ready have more to do at once.
 	flows []*flow
 	free  []int32
@@ -30,9 +26,17 @@ type loop struct {
 	now   time.Time
 	swept time.Time
 
+	// g is what the listeners accept for, until ctx ends; nil for a loop that only relays.
+	g         *Gateway
+	ctx       context.Context //nolint:containedctx // of what is begun by events, which have none
+	listeners []listener
+	// deafUntil is when the listeners are heard again; zero while they are.
+	deafUntil time.Time
+
 	mu      sync.Mutex
 	queue   []func() // to be run by the loop
 	stopped bool
+	ended   chan struct{} // closed when nothing of it is left
 }
 
 // sweepEvery is how often flows are looked at for their time limits.
@@ -40,34 +44,31 @@ const sweepEvery = time.Second
 
 // newLoop starts a loop; stop ends it. A flow in which nothing moves for the idle time is reset.
 func newLoop(idle time.Duration) (*loop, error) {
-	l := &loop{idle: idle, wake: -1}
+	l := &loop{idle: idle, wake: -1, now: time.Now(), ended: make(chan struct{})}
 	var err error
 	if l.epoll, err = unix.EpollCreate1(unix.EPOLL_CLOEXEC); err != nil {
 		return nil, os.NewSyscallError("epoll_create1", err)
 	}
-	if err := unix.SetNonblock(l.epoll, true); err != nil { // for the poller
-		return nil, os.NewSyscallError("fcntl", err)
-	}
-	l.file = os.NewFile(uintptr(l.epoll), "epoll")
 	if l.wake, err = unix.Eventfd(0, unix.EFD_CLOEXEC|unix.EFD_NONBLOCK); err == nil {
 		err = unix.EpollCtl(l.epoll, unix.EPOLL_CTL_ADD, l.wake, &unix.EpollEvent{Events: unix.EPOLLIN, Fd: -1})
 	}
-	if err == nil {
-		err = l.file.SetReadDeadline(time.Time{}) // which fails where the poller doesn't have it
-	}
 	if err != nil {
-		l.closeFiles()
+		l.close()
 		return nil, fmt.Errorf("make loop: %w", err)
 	}
 	go l.run()
 	return l, nil
 }
 
-func (l *loop) closeFiles() {
-	l.file.Close()
+// close closes what is the loop's own.
+func (l *loop) close() {
+	closeListeners(l.listeners)
+	l.means.pipes.close()
+	unix.Close(l.epoll)
 	if l.wake >= 0 {
 		unix.Close(l.wake)
 	}
+	close(l.ended)
 }
 
 // do runs a function in the loop; after stop it does nothing and returns false.
@@ -83,24 +84,10 @@ func (l *loop) do(f func()) bool {
 	return true
 }
 
-// start takes over two connections and everything that f says; it closes them in any case.
-func (l *loop) start(f *flow, client, upstream *net.TCPConn) error {
-	var err, uerr error
-	f.client.fd, err = takeFD(client)
-	f.upstream.fd, uerr = takeFD(upstream)
-	if err = errors.Join(err, uerr); err == nil && !l.do(func() { l.add(f) }) {
-		err = net.ErrClosed
-	}
-	if err != nil {
-		f.release(true)
-	}
-	return err
-}
-
 // end resets a flow.
 func (l *loop) end(f *flow) { l.do(func() { l.finish(f, true) }) }
 
-// stop resets all flows and ends the loop.
+// stop resets all flows and waits for the end of the loop.
 func (l *loop) stop() {
 	l.do(func() {
 		for _, f := range l.flows {
@@ -112,10 +99,11 @@ func (l *loop) stop() {
 		l.stopped = true
 		l.mu.Unlock()
 	})
+	<-l.ended
 }
 
-// add registers a flow. Sockets that are ready already are reported at once.
-func (l *loop) add(f *flow) {
+// register gives a flow its slot.
+func (l *loop) register(f *flow) {
 	if n := len(l.free); n > 0 {
 		f.slot, l.free = l.free[n-1], l.free[:n-1]
 	} else {
@@ -123,41 +111,43 @@ func (l *loop) add(f *flow) {
 	}
 	l.flows[f.slot] = f
 	f.active = l.now
+}
+
+// watch has the loop hear of one end of a flow. A socket that is ready already is reported at once.
+func (l *loop) watch(f *flow, e *end, side int32) error {
 	const events = unix.EPOLLIN | unix.EPOLLOUT | unix.EPOLLRDHUP | unix.EPOLLET
-	err := f.out.decide()
-	for side, e := range []*end{&f.client, &f.upstream} {
-		if err == nil {
-			err = unix.EpollCtl(l.epoll, unix.EPOLL_CTL_ADD, e.fd, &unix.EpollEvent{Events: events, Fd: f.slot, Pad: int32(side)}) //nolint:gosec // 0 or 1
-		}
-	}
-	if err != nil {
-		l.finish(f, true)
+	err := unix.EpollCtl(l.epoll, unix.EPOLL_CTL_ADD, e.fd, &unix.EpollEvent{Events: events, Fd: f.slot, Pad: side})
+	return os.NewSyscallError("epoll_ctl", err)
+}
+
+// forget takes a flow out; its descriptors stay as they are. Its slot is free after the batch of events in which that
+// happens.
+func (l *loop) forget(f *flow) {
+	f.closed = true
+	l.flows[f.slot] = nil
+	l.free = append(l.free, f.slot)
+	if o := f.opening; o != nil && o.cancel != nil {
+		o.cancel()
 	}
 }
 
-// finish closes a flow. Its slot is free after the batch of events in which that happens.
+// finish closes a flow.
 func (l *loop) finish(f *flow, reset bool) {
 	if f.closed {
 		return
 	}
-	f.closed = true
+	l.forget(f)
 	f.release(reset)
-	l.flows[f.slot] = nil
-	l.free = append(l.free, f.slot)
 	if f.ended != nil {
 		f.ended(f.out.moved, f.in.moved)
 	}
 }
 
 func (l *loop) run() {
-	defer l.closeFiles()
+	defer l.close()
 	var events [256]unix.EpollEvent
-	raw, err := l.file.SyscallConn()
-	if err != nil {
-		panic(err) // the file is ours: fail closed
-	}
 	for {
-		n := l.wait(raw, events[:])
+		n := l.wait(events[:])
 		l.now = time.Now()
 		again := l.ready
 		l.ready = nil
@@ -168,6 +158,11 @@ func (l *loop) run() {
 			l.serve(f)
 		}
 		// Only now: until here a slot means the flow that it meant when the events were read.
+		for i := range n {
+			if at := firstListener - int(events[i].Fd); at >= 0 {
+				l.accept(l.listeners[at])
+			}
+		}
 		if l.runQueue() {
 			return
 		}
@@ -176,38 +171,35 @@ func (l *loop) run() {
 }
 
 // wait returns the number of events. It waits for one unless there is more to do, and no longer than until the next sweep.
-func (l *loop) wait(raw syscall.RawConn, events []unix.EpollEvent) (n int) {
-	var err error
-	look := func(fd uintptr) bool {
-		n, err = unix.EpollWait(int(fd), events, 0)
-		return n > 0 || err != nil
+//
+// The wait is the thread's own. The Go runtime's poller would wait for the epoll instance as for any other file, and pass
+// the news on by way of its scheduler: two to three changes of thread for each event, which is most of what a small
+// message costs. The price is a processor of the runtime's that others can't have for as long as this thread waits, until
+// the runtime notices; there is one more of them than loops.
+func (l *loop) wait(events []unix.EpollEvent) int {
+	timeout := -1 // without a flow nothing has to be swept
+	switch {
+	case len(l.ready) > 0:
+		timeout = 0
+	case !l.deafUntil.IsZero():
+		timeout = int(deafFor / time.Millisecond)
+	case len(l.flows) > len(l.free):
+		timeout = int(max(0, sweepEvery-l.now.Sub(l.swept))/time.Millisecond) + 1
 	}
-	if len(l.ready) > 0 {
-		look(uintptr(l.epoll))
-	} else {
-		var next time.Time // without a flow nothing has to be swept
-		if len(l.flows) > len(l.free) {
-			next = l.swept.Add(sweepEvery)
-		}
-		if next != l.deadline {
-			l.deadline = next
-			l.file.SetReadDeadline(next) //nolint:errcheck // it did at first
-		}
-		if perr := raw.Read(look); perr != nil && !errors.Is(perr, os.ErrDeadlineExceeded) {
-			panic(perr) // the file is ours: fail closed
-		}
-	}
+	n, err := unix.EpollWait(l.epoll, events, timeout)
 	if err != nil && !errors.Is(err, unix.EINTR) {
-		panic(err) // likewise
+		panic(err) // the descriptor is ours: fail closed
 	}
 	return max(n, 0)
 }
 
-// notice takes one event.
+// notice takes one event of a flow.
 func (l *loop) notice(e *unix.EpollEvent) {
 	if e.Fd < 0 {
-		var sink [8]byte
-		unix.Read(l.wake, sink[:]) //nolint:errcheck // it was only to wake
+		if e.Fd == -1 {
+			var sink [8]byte
+			unix.Read(l.wake, sink[:]) //nolint:errcheck // it was only to wake
+		}
 		return
 	}
 	f := l.flows[e.Fd]
@@ -215,12 +207,13 @@ func (l *loop) notice(e *unix.EpollEvent) {
 		return
 	}
 	at := &f.client
-	if e.Pad == 1 {
+	if e.Pad == upstreamSide {
 		at = &f.upstream
 	}
 	at.readable = at.readable || e.Events&(unix.EPOLLIN|unix.EPOLLRDHUP|unix.EPOLLHUP|unix.EPOLLERR) != 0
 	at.writable = at.writable || e.Events&(unix.EPOLLOUT|unix.EPOLLHUP|unix.EPOLLERR) != 0
-	if e.Events&unix.EPOLLERR != 0 {
+	at.ended = at.ended || e.Events&(unix.EPOLLRDHUP|unix.EPOLLHUP|unix.EPOLLERR) != 0
+	if e.Events&unix.EPOLLERR != 0 && f.opening == nil {
 		// A way that has ended, or that waits for the other side, would not meet the error.
 		if code, err := unix.GetsockoptInt(at.fd, unix.SOL_SOCKET, unix.SO_ERROR); err != nil || code != 0 {
 			l.finish(f, true)
@@ -234,7 +227,11 @@ func (l *loop) serve(f *flow) {
 	if f.closed {
 		return
 	}
-	more, err := f.turn(&l.pipes, l.now)
+	if f.opening != nil {
+		l.progress(f)
+		return
+	}
+	more, err := f.turn(&l.means, l.now)
 	switch {
 	case err != nil:
 		l.finish(f, true)
@@ -262,14 +259,21 @@ func (l *loop) runQueue() bool {
 	return l.stopped
 }
 
-// sweep resets flows that are over a time limit.
+// sweep ends flows that are over a time limit.
 func (l *loop) sweep() {
+	if !l.deafUntil.IsZero() && l.now.After(l.deafUntil) {
+		l.hear(true)
+	}
 	if l.now.Sub(l.swept) < sweepEvery {
 		return
 	}
 	l.swept = l.now
 	for _, f := range l.flows {
-		if f != nil && (l.now.Sub(f.active) > l.idle || !f.headBy.IsZero() && l.now.After(f.headBy)) {
+		switch {
+		case f == nil:
+		case f.opening != nil:
+			l.expire(f)
+		case l.now.Sub(f.active) > l.idle || !f.headBy.IsZero() && l.now.After(f.headBy):
 			l.finish(f, true)
 		}
 	}

@@ -67,6 +67,17 @@ func (r *resolver) lookup(ctx context.Context, name string) ([]netip.Addr, error
 	}
 }
 
+// known returns the addresses of a name that was looked up a moment ago.
+func (r *resolver) known(name string) ([]netip.Addr, bool) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	a := r.cache[name]
+	if a == nil || !a.done() || a.err != nil || time.Now().After(a.expires) {
+		return nil, false
+	}
+	return a.addrs, true
+}
+
 func (a *answer) done() bool {
 	select {
 	case <-a.ready:

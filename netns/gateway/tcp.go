@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"net"
 	"net/netip"
-	"os"
 	"strings"
 	"time"
 
@@ -17,38 +16,6 @@ import (
 
 // refusalPatience is how long a refused client may take to show what it speaks, so that it can be told why.
 const refusalPatience = 300 * time.Millisecond
-
-// handle serves one connection of the task.
-func (g *Gateway) handle(ctx context.Context, c *net.TCPConn) {
-	dst, err := originalDestination(c)
-	if err != nil {
-		reset(c)
-		return
-	}
-	s := &session{g: g, conn: c, begin: time.Now(), address: dst.Addr().String(), port: dst.Port()}
-	name, named := g.names.lookup(dst.Addr())
-	s.name = name
-	if d := g.judge(s, dst, ""); !d.Allowed {
-		g.refuse(s, nil, d)
-		return
-	}
-	if d := g.open(s); !d.Allowed {
-		g.refuse(s, nil, d)
-		return
-	}
-	switch {
-	case named && strings.HasSuffix(name, internalZone):
-		g.web.take(s, nil)
-	case g.judge(s, dst, egress.Raw).Allowed:
-		s.speaks(egress.Raw) // nothing inside is checked, so nothing is waited for
-		g.join(ctx, s, dst, &flow{})
-	case g.judge(s, dst, egress.SSH).Allowed:
-		s.speaks(egress.SSH)
-		g.serveSSH(ctx, s, dst)
-	default:
-		g.serveSniffed(ctx, s, dst)
-	}
-}
 
 // judge decides by destination and protocol; "" asks for any.
 func (g *Gateway) judge(s *session, dst netip.AddrPort, proto egress.Protocol) egress.Decision {
@@ -64,38 +31,6 @@ func (g *Gateway) judge(s *session, dst netip.AddrPort, proto egress.Protocol) e
 		}
 	}
 	return p.Connect(s.name, dst.Port(), proto)
-}
-
-// serveSniffed reads the client's first message, checks the name in it against the destination, and joins. The
-// connection outwards is made meanwhile: where it goes is decided already.
-func (g *Gateway) serveSniffed(ctx context.Context, s *session, dst netip.AddrPort) {
-	first := g.dialAhead(ctx, s, dst)
-	head, proto, err := readHead(s.conn, g.config.Timeouts.Head)
-	if err != nil {
-		first.abandon()
-		g.refuseOpen(s, nil, egress.Decision{Code: egress.WrongProtocol, Reason: "the client said nothing that can be checked: " + err.Error()})
-		return
-	}
-	s.speaks(proto)
-	d := g.judge(s, dst, proto)
-	if d.Allowed && proto == egress.TLS {
-		if named := g.checkHello(s, head); !named.Allowed {
-			d = named
-		}
-	}
-	switch {
-	case !d.Allowed:
-		first.abandon()
-		g.refuseOpen(s, head, d)
-	case proto == egress.HTTP:
-		first.abandon()
-		g.web.take(s, head)
-	case proto == egress.TLS && g.inspects(s):
-		first.abandon()
-		g.inspect(s, head)
-	default:
-		g.finish(s, first, head, d)
-	}
 }
 
 // checkHello compares the name inside a TLS hello with where the connection goes.
@@ -132,13 +67,12 @@ func (g *Gateway) checkHello(s *session, head []byte) egress.Decision {
 	return egress.Decision{Allowed: true}
 }
 
-// serveSSH lets the server speak first and holds the client to its banner.
-func (g *Gateway) serveSSH(ctx context.Context, s *session, dst netip.AddrPort) {
-	f := &flow{out: way{filter: clientSpeaksSSH}, headBy: time.Now().Add(g.config.Timeouts.Head)}
+// guardSSH lets the server speak first and holds the client to its banner.
+func (g *Gateway) guardSSH(f *flow, s *session, dst netip.AddrPort, now time.Time) {
+	f.out.filter, f.headBy = clientSpeaksSSH, now.Add(g.config.Timeouts.Head)
 	if keys := g.judge(s, dst, egress.SSH).HostKeys; keys != nil {
 		f.in.filter = g.pinned(s, keys)
 	}
-	g.join(ctx, s, dst, f)
 }
 
 // pinned is hostKeyFilter, which logs what it refuses: the client sees a reset alone.
@@ -167,84 +101,12 @@ func clientSpeaksSSH(held []byte) (int, bool, error) {
 
 var errNoSSH = errors.New("the rule lets SSH pass, and the client speaks something else")
 
-// join dials and relays as f says.
-func (g *Gateway) join(ctx context.Context, s *session, dst netip.AddrPort, f *flow) {
-	d := g.judge(s, dst, s.proto)
-	upstream, err := g.dialSession(ctx, s, dst)
-	if err != nil {
-		g.refuseOpen(s, nil, unreachable(err))
-		return
-	}
-	g.log.add(s.dialled(upstream).decided(d))
-	g.relay(s, upstream, f)
-}
-
-// finish sends what was read already and relays the rest.
-func (g *Gateway) finish(s *session, first *dialling, head []byte, d egress.Decision) {
-	upstream, err := first.wait()
-	if err != nil {
-		g.refuseOpen(s, head, unreachable(err))
-		return
-	}
-	g.log.add(s.dialled(upstream).decided(d))
-	g.relay(s, upstream, &flow{out: way{held: head, moved: int64(len(head))}})
-}
-
-// relay gives a session to a loop, which ends it.
-func (g *Gateway) relay(s *session, upstream *net.TCPConn, f *flow) {
-	f.count, f.countIn = g.withinBytes, g.withinIngress
-	f.ended = func(out, in int64) {
-		s.in.Store(in)
-		s.out.Store(out)
-		s.close()
-	}
-	client, from := s.conn, localAddress(upstream)
-	g.mu.Lock()
-	killed := s.killed
-	if !killed {
-		s.from = from
-		s.flow, s.loop, s.conn = f, g.loops[int(g.turn.Add(1))%len(g.loops)], nil
-	}
-	g.mu.Unlock()
-	if killed || !g.withinBytes(int64(len(f.out.held))) {
-		abort(client, upstream)
-		s.close()
-		return
-	}
-	if f.out.filter == nil {
-		f.out.held = sendNow(upstream, f.out.held)
-	}
-	if err := s.loop.start(f, client, upstream); err != nil {
-		s.close()
-	}
-}
-
-// sendNow writes what can be written without waiting and returns the rest: the other side has its answer ready by the time
-// that a loop has taken the connection over.
-func sendNow(c *net.TCPConn, b []byte) []byte {
-	if raw, err := c.SyscallConn(); err == nil && len(b) > 0 {
-		raw.Control(func(fd uintptr) { //nolint:errcheck // then the loop meets the error
-			if n, err := unix.SendmsgN(int(fd), b, nil, nil, unix.MSG_NOSIGNAL|unix.MSG_DONTWAIT); err == nil {
-				b = b[n:]
-			}
-		})
-	}
-	return b
-}
-
 // abort resets connections, and wakes whoever reads or writes.
 func abort(conns ...*net.TCPConn) {
 	for _, c := range conns {
 		c.SetLinger(0) //nolint:errcheck // it may be closed already
 		c.Close()
 	}
-}
-
-// dialled is the event of a connection that was made.
-func (s *session) dialled(upstream net.Conn) Event {
-	e := s.event("connect")
-	e.Address = upstream.RemoteAddr().String()
-	return e
 }
 
 func unreachable(err error) egress.Decision {
@@ -254,83 +116,12 @@ func unreachable(err error) egress.Decision {
 	return egress.Decision{Code: egress.Unreachable, Reason: err.Error()}
 }
 
-// dialling is a connection outwards in progress.
-type dialling struct {
-	cancel context.CancelFunc
-	done   chan struct{}
-	conn   *net.TCPConn
-	err    error
-}
-
-func (g *Gateway) dialAhead(ctx context.Context, s *session, dst netip.AddrPort) *dialling {
-	ctx, cancel := context.WithCancel(ctx)
-	d := &dialling{cancel: cancel, done: make(chan struct{})}
-	go func() {
-		defer close(d.done)
-		d.conn, d.err = g.dialSession(ctx, s, dst)
-	}()
-	return d
-}
-
 // dialSession connects to where a session goes.
 func (g *Gateway) dialSession(ctx context.Context, s *session, dst netip.AddrPort) (*net.TCPConn, error) {
 	if s.name != "" {
 		return g.dialName(ctx, s.name, dst.Port())
 	}
 	return g.dialRule(ctx, dst)
-}
-
-func (d *dialling) wait() (*net.TCPConn, error) {
-	<-d.done
-	d.cancel()
-	return d.conn, d.err
-}
-
-// abandon gives the connection up, whenever it comes.
-func (d *dialling) abandon() {
-	d.cancel()
-	go func() {
-		if c, _ := d.wait(); c != nil {
-			c.Close()
-		}
-	}()
-}
-
-// readHead reads until the protocol is known, and for TLS until the hello is complete. One deadline bounds it all, so
-// bytes that trickle in hold nothing open.
-func readHead(c *net.TCPConn, limit time.Duration) ([]byte, egress.Protocol, error) {
-	c.SetReadDeadline(time.Now().Add(limit)) //nolint:errcheck // Read says what is wrong
-	defer c.SetReadDeadline(time.Time{})     //nolint:errcheck // likewise
-	buf := make([]byte, 0, 4096)
-	whole := 0 // bytes in complete records
-	for {
-		if len(buf) == cap(buf) {
-			buf = append(buf, 0)[:len(buf)]
-		}
-		n, err := c.Read(buf[len(buf):cap(buf)])
-		buf = buf[:len(buf)+n]
-		proto := sniff(buf)
-		if proto == egress.TLS && len(buf) <= 2*maxHelloBytes {
-			// Only a further record can complete the hello: a client that sends byte by byte must not have all of it parsed
-			// as often.
-			more := wholeRecords(buf, whole)
-			if more == whole {
-				proto = ""
-			} else if _, herr := parseHello(buf); errors.Is(herr, errShort) {
-				proto = ""
-			}
-			whole = more
-		}
-		if proto != "" {
-			return buf, proto, nil
-		}
-		if errors.Is(err, os.ErrDeadlineExceeded) {
-			return buf, "", fmt.Errorf("nothing complete within %s", limit)
-		}
-		if err != nil {
-			return buf, "", err
-		}
-	}
 }
 
 // refuse tells the client why, in its own protocol if that is known within a moment, and logs it.
@@ -388,39 +179,10 @@ func reset(c *net.TCPConn) {
 	c.Close()
 }
 
-// soOriginalDst is SO_ORIGINAL_DST of linux/netfilter_ipv4.h and IP6T_SO_ORIGINAL_DST of its sibling.
-const soOriginalDst = 80
-
-// originalDestination returns where a redirected connection was going. A connection that the task made to the gateway's
-// own port was not redirected; its destination is that port, which no rule allows.
-func originalDestination(c *net.TCPConn) (netip.AddrPort, error) {
-	raw, err := c.SyscallConn()
-	if err != nil {
-		return netip.AddrPort{}, err
-	}
-	var out netip.AddrPort
-	var serr error
-	isV4 := c.LocalAddr().(*net.TCPAddr).IP.To4() != nil //nolint:forcetypeassert // a TCPConn has no other
-	err = raw.Control(func(fd uintptr) {
-		if isV4 {
-			// A struct sockaddr_in has the size of the first field of this option's type.
-			var m *unix.IPv6Mreq
-			if m, serr = unix.GetsockoptIPv6Mreq(int(fd), unix.IPPROTO_IP, soOriginalDst); serr == nil {
-				b := m.Multiaddr
-				out = netip.AddrPortFrom(netip.AddrFrom4([4]byte(b[4:8])), uint16(b[2])<<8|uint16(b[3]))
-			}
-			return
-		}
-		var m *unix.IPv6MTUInfo
-		if m, serr = unix.GetsockoptIPv6MTUInfo(int(fd), unix.IPPROTO_IPV6, soOriginalDst); serr == nil {
-			port := m.Addr.Port // in network order
-			out = netip.AddrPortFrom(netip.AddrFrom16(m.Addr.Addr), port>>8|port<<8)
-		}
-	})
-	if err == nil {
-		err = serr
-	}
-	return out, err
+// resetFD is reset of a descriptor.
+func resetFD(fd int) {
+	unix.SetsockoptLinger(fd, unix.SOL_SOCKET, unix.SO_LINGER, &unix.Linger{Onoff: 1}) //nolint:errcheck // closing is what counts
+	unix.Close(fd)
 }
 
 // addrPort is the destination of a session without a name.

@@ -171,10 +171,30 @@ func (o *outward) closeFrom(a netip.Addr) {
 	}
 }
 
-func localAddress(c net.Conn) netip.Addr {
-	a, ok := c.LocalAddr().(*net.TCPAddr)
-	if !ok {
+// addrPortOf is what an address of a TCP connection says; the zero value for any other.
+func addrPortOf(a net.Addr) netip.AddrPort {
+	if tcp, ok := a.(*net.TCPAddr); ok {
+		ap := tcp.AddrPort()
+		return netip.AddrPortFrom(ap.Addr().Unmap(), ap.Port())
+	}
+	return netip.AddrPort{}
+}
+
+// localAddressFD is localAddress of a descriptor.
+func localAddressFD(fd int) netip.Addr {
+	own, err := unix.Getsockname(fd)
+	if err != nil {
 		return netip.Addr{}
 	}
-	return a.AddrPort().Addr().Unmap().WithZone("")
+	switch a := own.(type) {
+	case *unix.SockaddrInet4:
+		return netip.AddrFrom4(a.Addr)
+	case *unix.SockaddrInet6:
+		return netip.AddrFrom16(a.Addr).Unmap()
+	}
+	return netip.Addr{}
+}
+
+func localAddress(c net.Conn) netip.Addr {
+	return addrPortOf(c.LocalAddr()).Addr().WithZone("")
 }

@@ -378,7 +378,7 @@ func (w *web) tunnel(c *webConn, buffered *bufio.ReadWriter, host string, port u
 	}
 	s := c.session
 	w.g.rename(s, host, port)
-	w.g.serveSniffed(context.Background(), s, netip.AddrPortFrom(netip.Addr{}, port))
+	w.g.adopt(s, port)
 }
 
 // rename makes a session one with another destination.
