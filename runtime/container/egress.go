@@ -52,19 +52,22 @@ func (r *Runtime) holdGateway(ns *os.File, own bool, rules *netns.Rules) error {
 }
 
 // openGateway starts the egress process and hands the namespace's connections to it. Engines have attached their
-// networks by now. Until the last step the namespace is closed, and an error leaves it so.
+// networks by now. Until the last step the namespace is closed, and an error leaves it so. The gateway's own start (some
+// twenty milliseconds of a Go program) is not waited for: its sockets are open, so the task's first packets wait in them.
+// If it does not come up, the supervisor finds it ended, starts another, waits for that, and ends the container with what
+// it said. What it is told was judged before: the policy is compiled when the profile is.
 func (c *Container) openGateway() error { return c.handOver(false) }
 
 // RestartGateway starts a gateway in place of one that has ended, under the same policy. Until it serves the container
 // has no network; changes that were made while it ran are gone with it.
 func (c *Container) RestartGateway() error { return c.handOver(true) }
 
-// Gateway opens the egress process that serves the container; the caller closes the pidfd. The error is ErrNotRunning if
-// there is none.
+// Gateway opens the egress process that serves the container; the caller closes the pidfd. The error is ErrNoGateway if
+// none was started, ErrNotRunning if it has ended.
 func (c *Container) Gateway() (pidfd *os.File, pid int, err error) {
 	p, err := c.gatewayRecord()
 	if errors.Is(err, unix.ENOENT) {
-		return nil, 0, ErrNotRunning
+		return nil, 0, ErrNoGateway
 	}
 	if err != nil {
 		return nil, 0, fmt.Errorf("find gateway of container %q: %w", c.id, err)
@@ -115,11 +118,12 @@ func (c *Container) handOver(again bool) error {
 			return c.joinPod(o, d.Policy)
 		}
 	}
-	return c.startGateway(ns, d.Policy, others)
+	return c.startGateway(ns, d.Policy, others, again)
 }
 
-// startGateway makes this container the owner of a gateway, which serves the others as well.
-func (c *Container) startGateway(ns *os.File, policy *Policy, others []podMember) error {
+// startGateway makes this container the owner of a gateway, which serves the others as well. With wait it returns once the
+// gateway serves, and says why it does not.
+func (c *Container) startGateway(ns *os.File, policy *Policy, others []podMember, wait bool) error {
 	network := &policy.Profile.Network
 	if !c.state.OwnNet { // asked again: at create the network was not locked
 		if _, err := netns.HasGateway(ns, c.rt.podTag()); err != nil {
@@ -149,7 +153,7 @@ func (c *Container) startGateway(ns *os.File, policy *Policy, others []podMember
 	for _, o := range others {
 		config.Members = append(config.Members, o.asMember(o.detail.Policy, policy.Profile))
 	}
-	g := gatewayProcess{c: c, sockets: sockets, config: config, inspection: policy.Inspection}
+	g := gatewayProcess{c: c, sockets: sockets, config: config, inspection: policy.Inspection, wait: wait}
 	rules := netns.GatewayRules{
 		Tag: c.rt.podTag(), TCPPort: sockets.TCPPort, DNSPort: sockets.DNSPort, Own: append(own, lo...),
 	}

@@ -46,9 +46,12 @@ type gatewayProcess struct {
 	inspection *Inspection
 	// ns is the network namespace that it runs in, nil for the host's; cgroup a directory of the cgroup2 hierarchy.
 	ns, cgroup *os.File
+	// wait has start return once the process serves. Otherwise it returns when the process has all that it needs: what is
+	// sent meanwhile waits in the sockets, which are open, and one that does not come up has ended, as one that ends later.
+	wait bool
 }
 
-// start returns once the process serves. It ends by itself when the container's first process does.
+// start starts the process, which ends by itself when the container's first one does.
 func (g *gatewayProcess) start() error {
 	files, names, parent, err := g.donate()
 	if err != nil {
@@ -154,8 +157,8 @@ func explainGateway(err error) error {
 	return err
 }
 
-// admit places the process, tells it what to do and waits until it does. Before it has read the configuration
-// it opens no socket, so the placement is in time.
+// admit places the process, tells it what to do and, if asked to, waits until it does. Before it has read the
+// configuration it opens no socket, so the placement is in time.
 func (g *gatewayProcess) admit(pid int, parent *os.File) error {
 	if g.cgroup != nil {
 		if err := writeAt(g.cgroup, "cgroup.procs", strconv.Itoa(pid)); err != nil {
@@ -171,6 +174,9 @@ func (g *gatewayProcess) admit(pid int, parent *os.File) error {
 	}
 	if err := unix.Shutdown(int(parent.Fd()), unix.SHUT_WR); err != nil {
 		return fmt.Errorf("send configuration: %w", err)
+	}
+	if !g.wait {
+		return nil
 	}
 	tv := unix.NsecToTimeval(gatewayWait.Nanoseconds())
 	if err := unix.SetsockoptTimeval(int(parent.Fd()), unix.SOL_SOCKET, unix.SO_RCVTIMEO, &tv); err != nil {

@@ -14,6 +14,7 @@ var (
 	ErrPaused     = errors.New("container is paused")
 	ErrNotPaused  = errors.New("container is not paused")
 	ErrRunning    = errors.New("container is running")
+	ErrNoGateway  = errors.New("container has no gateway")
 	ErrInvalidID  = ident.ErrInvalid
 )
 

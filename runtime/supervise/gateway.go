@@ -17,7 +17,7 @@ func (s *Supervisor) keepGateway() {
 	var restarts []time.Time
 	for {
 		pidfd, pid, err := s.c.Gateway()
-		if errors.Is(err, container.ErrNotRunning) && len(restarts) == 0 {
+		if errors.Is(err, container.ErrNoGateway) && len(restarts) == 0 {
 			return
 		}
 		if err == nil {
