@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"net"
+	"net/netip"
 	"os"
 	"path/filepath"
 	"runtime"
@@ -38,16 +39,13 @@ func TestCost(t *testing.T) {
 	_, _, dir := up(t, rules("tcp://git.test:5432,9000", "tcp://other.test:5432", "https://git.test:9443-9446"))
 	inside := insideOf(t, dir)
 	name, second := lookupInside(t, inside, "git.test."), lookupInside(t, inside, "other.test.")
-	direct := dialFunc(func(port string) (net.Conn, error) { return net.Dial("tcp", net.JoinHostPort(public4, port)) })
-	through := func(name string) dialFunc {
-		return func(port string) (c net.Conn, err error) {
-			err = in(inside, func() (err error) {
-				c, err = net.Dial("tcp", net.JoinHostPort(name, port))
-				return err
-			})
-			return c, err
-		}
+	own, err := os.Open("/proc/thread-self/ns/net") // the process's first thread may have gone out into the world
+	if err != nil {
+		t.Fatal(err)
 	}
+	defer own.Close()
+	direct := dialIn(own, public4)
+	through := func(name string) dialFunc { return dialIn(inside, name) }
 	fmt.Println("\nany protocol: the destination is all that is checked")
 	compare(t, []benchPath{{"direct", direct, 0}, {"gateway", through(name), gatewayPID(t, dir)}}, "5432", "9000", bytesEach)
 	fmt.Println("\nTLS: the name in the hello is checked")
@@ -60,12 +58,42 @@ func TestCost(t *testing.T) {
 	}
 	compare(t, paths, "9443", "9444", bytesEach)
 	fmt.Println()
+	if os.Getenv("AGENTSAFE_BENCH_NETWORK") == "relay" {
+		return
+	}
 	idleMemory(t, []dialFunc{through(name), through(second)}, dir)
 	createCost(t)
 }
 
 // dialFunc connects to a port of the server.
 type dialFunc func(port string) (net.Conn, error)
+
+// dialIn connects to a host from inside a network namespace. All ways are made like this one, so that what it costs to
+// enter a namespace is in all figures. Connections to what is as near as here are made before connect returns.
+func dialIn(ns *os.File, host string) dialFunc {
+	to := unix.SockaddrInet4{Addr: netip.MustParseAddr(host).As4()}
+	return func(port string) (net.Conn, error) {
+		n, err := strconv.Atoi(port)
+		if err != nil {
+			return nil, err
+		}
+		var fd int
+		if err := in(ns, func() (err error) {
+			fd, err = unix.Socket(unix.AF_INET, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
+			return err
+		}); err != nil {
+			return nil, err
+		}
+		f := os.NewFile(uintptr(fd), "connection")
+		defer f.Close()
+		at := to
+		at.Port = n
+		if err := unix.Connect(fd, &at); err != nil {
+			return nil, err
+		}
+		return net.FileConn(f)
+	}
+}
 
 type benchPath struct {
 	name string
@@ -298,7 +326,7 @@ func median(v []float64) float64 {
 	return v[len(v)/2]
 }
 
-// in runs f on a thread in a network namespace and brings the thread back: what f costs beside is a few microseconds.
+// in runs f on a thread in a network namespace and brings the thread back.
 func in(ns *os.File, f func() error) error {
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
