@@ -60,10 +60,10 @@ func TestAttack_Segments(t *testing.T) {
 		return
 	}
 	tun := openTun(t)
-	g := newTest(t, testConfig("https://example.com:7443"))
-	ready := make(chan struct{})
-	close(ready)
-	g.resolver.cache["example.com"] = &answer{ready: ready, expires: time.Now().Add(time.Hour), addrs: []netip.Addr{netip.MustParseAddr(outsideHost)}}
+	config := testConfig("https://example.com:7443")
+	config.Timeouts.Head = time.Minute
+	g := newTest(t, config)
+	known(g, "example.com", outsideHost)
 	l, err := newLoop(time.Minute)
 	if err != nil {
 		t.Fatal(err)
@@ -85,21 +85,7 @@ func TestAttack_Segments(t *testing.T) {
 	defer outside.Close()
 	good := clientHello(t, &tls.Config{ServerName: "example.com", MinVersion: tls.VersionTLS12})
 	bad := bytes.ReplaceAll(good, []byte("example.com"), []byte("exfilte.com"))
-	arrived := make(chan []byte, 1)
-	go func() {
-		for {
-			c, err := outside.Accept()
-			if err != nil {
-				return
-			}
-			b := make([]byte, len(good))
-			if _, err = io.ReadFull(c, b); err == nil {
-				arrived <- b
-				io.WriteString(c, "answer") //nolint:errcheck // the client sees
-			}
-			c.Close()
-		}
-	}()
+	arrived := collect(outside, len(good))
 	for name, segments := range map[string][]segment{
 		"in order":                 cutUp(good, 100),
 		"backwards":                backwards(cutUp(good, 50)),
@@ -137,6 +123,26 @@ func TestAttack_Segments(t *testing.T) {
 			}
 		})
 	}
+}
+
+// collect returns the first n bytes of each connection, and answers it.
+func collect(l net.Listener, n int) chan []byte {
+	arrived := make(chan []byte, 1)
+	go func() {
+		for {
+			c, err := l.Accept()
+			if err != nil {
+				return
+			}
+			b := make([]byte, n)
+			if _, err = io.ReadFull(c, b); err == nil {
+				arrived <- b
+				io.WriteString(c, "answer") //nolint:errcheck // the client sees
+			}
+			c.Close()
+		}
+	}()
+	return arrived
 }
 
 // segment is a part of a stream.
