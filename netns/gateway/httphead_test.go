@@ -9,6 +9,7 @@ import (
 	"net"
 	"net/http"
 	"net/http/httptest"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -83,7 +84,7 @@ func answerOnce(c net.Conn) error {
 		return errors.New("a request to " + request.Host)
 	case request.Method != http.MethodGet && request.Method != http.MethodPost || request.URL.Host != "":
 		return errors.New("a request " + request.Method + " " + request.RequestURI)
-	case !strings.HasPrefix(request.URL.EscapedPath(), "/pool") || strings.Contains(request.URL.Path, ".."):
+	case !strings.HasPrefix(request.URL.EscapedPath(), "/pool") || slices.Contains(strings.Split(request.URL.Path, "/"), ".."):
 		return errors.New("a request for " + request.RequestURI)
 	}
 	if _, err := io.Copy(io.Discard, request.Body); err != nil {

@@ -63,6 +63,16 @@ func TestCheck(t *testing.T) {
 			t.Errorf("%s: %+v", tc.name, d)
 		}
 	}
+	// A rule for a method lets every path pass, and nothing that is none.
+	for _, text := range []string{"GET https:v1/x HTTP/1.1\r\n\r\n", "GET * HTTP/1.1\r\n\r\n"} {
+		r, err := head(text)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if d := Check(r, policy(t, "GET https://api.test")); d.Allowed {
+			t.Errorf("%q is allowed", text)
+		}
+	}
 	// Nothing of that is held against a rule that lets every request pass.
 	for _, text := range []string{"DELETE /a/../b HTTP/1.1\r\nX-Original-URL: ../c\r\nX-HTTP-Method-Override: PUT\r\n\r\n", "OPTIONS * HTTP/1.1\r\n\r\n"} {
 		r, err := head(text)
