@@ -134,7 +134,7 @@ func (d *descriptors) prepare() (*gateway.Gateway, gateway.Sockets, error) {
 
 // trust reads what the gateway's own TLS needs, while files can be read.
 func (d *descriptors) trust(c *wire.Config) (t gateway.Trust, err error) {
-	if len(c.Credentials) > 0 || d.authority != nil {
+	if len(c.Credentials) > 0 || d.authority != nil || c.Proxy != nil && c.Proxy.TLS {
 		if t.Roots, err = x509.SystemCertPool(); err != nil {
 			return t, fmt.Errorf("read certificate authorities of the host: %w", err)
 		}

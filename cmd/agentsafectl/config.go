@@ -66,7 +66,7 @@ func newConfigCommand() *cobra.Command {
 			"  [network]                   # for profiles with the mode gateway\n" +
 			"  dialFrom = \"host\"           # containers without a network of their own go out through the host's\n" +
 			"  allowWhileRunning = []      # what `agentsafectl network allow` may add beyond the handler's profile\n" +
-			"  proxy = \"\"                  # http://HOST:PORT, if nothing gets out without one\n" +
+			"  proxy = \"\"                  # http:// or https://HOST:PORT, if nothing gets out without one\n" +
 			"  noProxy = []                # names, *.suffixes and ranges of addresses that are reached without it\n" +
 			"  proxyAuth = \"\"              # file with USER:PASSWORD for it\n" +
 			"  inspectCertificate = \"\"     # file of an authority of your own: profiles may have TLS inspected\n" +

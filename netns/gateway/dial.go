@@ -112,8 +112,9 @@ func interleave(in []netip.Addr) []netip.Addr {
 	return out
 }
 
-// dialName resolves a name and connects to the first of its addresses that answers.
-func (g *Gateway) dialName(ctx context.Context, name string, port uint16) (*net.TCPConn, error) {
+// dialName resolves a name and connects to the first of its addresses that answers: a *net.TCPConn, or where a proxy is
+// spoken to by TLS a *tls.Conn.
+func (g *Gateway) dialName(ctx context.Context, name string, port uint16) (net.Conn, error) {
 	if g.proxy.serves(name) {
 		if err := g.judgeAhead(ctx, name, port); err != nil {
 			return nil, err
@@ -127,8 +128,8 @@ func (g *Gateway) dialName(ctx context.Context, name string, port uint16) (*net.
 	return g.dialAny(ctx, addrs, port)
 }
 
-// dialRule connects to an address that a rule allows as such.
-func (g *Gateway) dialRule(ctx context.Context, dst netip.AddrPort) (*net.TCPConn, error) {
+// dialRule connects to an address that a rule allows as such, with the same results.
+func (g *Gateway) dialRule(ctx context.Context, dst netip.AddrPort) (net.Conn, error) {
 	if g.isHost(dst.Addr()) {
 		return nil, &refusedError{hostAddress(dst.Addr())}
 	}

@@ -5,6 +5,7 @@ import (
 	"crypto/x509"
 	"errors"
 	"fmt"
+	"io"
 	"net"
 	"net/http"
 	"net/netip"
@@ -61,7 +62,7 @@ type Gateway struct {
 // Trust is what the gateway's own TLS goes by. The zero value inspects nothing.
 type Trust struct {
 	// Roots are the certificate authorities of the host, for the connections to destinations that carry credentials or are
-	// inspected; nil is the system's.
+	// inspected, and to a proxy; nil is the system's.
 	Roots *x509.CertPool
 	// Authority makes the certificates that tasks see where TLS is inspected; nil refuses every policy that asks for that.
 	Authority *inspect.Authority
@@ -79,7 +80,7 @@ func New(c wire.Config, logFile *os.File, trust Trust) (*Gateway, error) {
 		sessions: map[*session]struct{}{}, perName: map[string]int{}, authority: trust.Authority,
 	}
 	var err error
-	if g.proxy, err = newOutProxy(c.Proxy); err != nil {
+	if g.proxy, err = newOutProxy(c.Proxy, trust.Roots); err != nil {
 		return nil, fmt.Errorf("gateway configuration: proxy: %w", err)
 	}
 	if g.authority == nil && slices.ContainsFunc(c.Credentials, func(c wire.Credential) bool { return c.Inspect }) {
@@ -159,6 +160,8 @@ type session struct {
 	proto   egress.Protocol
 	in, out atomic.Int64
 	closed  atomic.Bool
+	// behind is the connection outwards where the flow has a socket of this process's in its place; nil elsewhere.
+	behind io.Closer
 	// inspected says that the requests in its TLS are judged.
 	inspected bool
 	// flow and loop have the connection while conn is nil; killed says that nobody may go on with it. mu guards them.
@@ -243,6 +246,7 @@ func (s *session) close() {
 		delete(s.g.perName, s.name)
 	}
 	s.g.mu.Unlock()
+	s.letGo()
 	e := s.event("close")
 	e.In, e.Out, e.Millis = s.in.Load(), s.out.Load(), time.Since(s.begin).Milliseconds()
 	s.g.log.add(e)

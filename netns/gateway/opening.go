@@ -64,8 +64,8 @@ func (l *loop) dial(f *flow) {
 		o.connecting = true
 		go func() {
 			c, err := l.g.dialSession(ctx, o.s, o.dst)
-			if !l.do(func() { l.dialled(f, o, c, err) }) && c != nil {
-				c.Close()
+			if !l.do(func() { l.dialled(f, o, c, err) }) {
+				giveUp(c)
 			}
 		}()
 		return
@@ -80,12 +80,10 @@ func (l *loop) dial(f *flow) {
 }
 
 // dialled takes what was connected beside the loop.
-func (l *loop) dialled(f *flow, o *opening, c *net.TCPConn, err error) {
+func (l *loop) dialled(f *flow, o *opening, c link, err error) {
 	o.cancel()
 	if f.closed {
-		if c != nil {
-			c.Close()
-		}
+		giveUp(c)
 		return
 	}
 	if o.connecting = false; err == nil {

@@ -2,6 +2,8 @@ package gateway
 
 import (
 	"context"
+	"crypto/tls"
+	"crypto/x509"
 	"encoding/base64"
 	"errors"
 	"fmt"
@@ -24,6 +26,7 @@ type outProxy struct {
 	wire.Proxy
 	except *egress.Policy
 	url    *url.URL
+	tls    *tls.Config // nil for a proxy without
 }
 
 // outProxyTarget is how the transport of plain HTTP calls the proxy. No name below the gateway's own zone is ever dialled.
@@ -36,7 +39,7 @@ const (
 	judgeWait = time.Second
 )
 
-func newOutProxy(c *wire.Proxy) (*outProxy, error) {
+func newOutProxy(c *wire.Proxy, roots *x509.CertPool) (*outProxy, error) {
 	if c == nil {
 		return nil, nil //nolint:nilnil // no proxy is one that serves nothing
 	}
@@ -46,6 +49,9 @@ func newOutProxy(c *wire.Proxy) (*outProxy, error) {
 	p := &outProxy{Proxy: *c, url: &url.URL{Scheme: "http", Host: outProxyTarget}}
 	if user, password, ok := strings.Cut(c.Authorization, ":"); ok {
 		p.url.User = url.UserPassword(user, password)
+	}
+	if c.TLS {
+		p.tls = &tls.Config{RootCAs: roots, ServerName: c.Host, MinVersion: tls.VersionTLS12, NextProtos: []string{"http/1.1"}}
 	}
 	var rules egress.Config
 	for _, e := range c.Except {
@@ -87,8 +93,8 @@ func (g *Gateway) judgeAhead(ctx context.Context, name string, port uint16) erro
 	return nil
 }
 
-// dialProxy connects to the proxy itself.
-func (g *Gateway) dialProxy(ctx context.Context) (*net.TCPConn, error) {
+// dialProxy connects to the proxy itself: a *net.TCPConn, or a *tls.Conn.
+func (g *Gateway) dialProxy(ctx context.Context) (net.Conn, error) {
 	ctx, cancel := context.WithTimeout(ctx, g.config.Timeouts.Connect)
 	defer cancel()
 	p := g.proxy
@@ -105,15 +111,23 @@ func (g *Gateway) dialProxy(ctx context.Context) (*net.TCPConn, error) {
 			continue
 		}
 		var c *net.TCPConn
-		if c, err = g.connect(ctx, netip.AddrPortFrom(a, p.Port)); err == nil {
+		if c, err = g.connect(ctx, netip.AddrPortFrom(a, p.Port)); err != nil {
+			continue
+		}
+		if p.tls == nil {
 			return c, nil
 		}
+		secure := tls.Client(g.web.outward.add(c), p.tls)
+		if err = secure.HandshakeContext(ctx); err == nil {
+			return secure, nil
+		}
+		secure.Close()
 	}
 	return nil, fmt.Errorf("reach the proxy of this host: %w", err)
 }
 
 // tunnel asks the proxy for a connection.
-func (g *Gateway) tunnel(ctx context.Context, host string, port uint16) (*net.TCPConn, error) {
+func (g *Gateway) tunnel(ctx context.Context, host string, port uint16) (net.Conn, error) {
 	c, err := g.dialProxy(ctx)
 	if err != nil {
 		return nil, err

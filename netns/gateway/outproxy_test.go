@@ -14,7 +14,7 @@ import (
 )
 
 func TestOutProxy_Serves(t *testing.T) {
-	p, err := newOutProxy(&wire.Proxy{Host: "proxy.test", Port: 3128, Except: []string{"near.test", "*.corp.test", "10.0.0.0/8", "fd00:1::/64"}})
+	p, err := newOutProxy(&wire.Proxy{Host: "proxy.test", Port: 3128, Except: []string{"near.test", "*.corp.test", "10.0.0.0/8", "fd00:1::/64"}}, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -30,7 +30,7 @@ func TestOutProxy_Serves(t *testing.T) {
 		t.Error("no proxy serves")
 	}
 	for _, bad := range []wire.Proxy{{Port: 1}, {Host: "x"}, {Host: "x", Port: 1, Authorization: "a:b\r\nX: y"}, {Host: "x", Port: 1, Except: []string{"a b"}}} {
-		if _, err := newOutProxy(&bad); err == nil {
+		if _, err := newOutProxy(&bad, nil); err == nil {
 			t.Errorf("%+v is taken", bad)
 		}
 	}

@@ -117,11 +117,18 @@ func unreachable(err error) egress.Decision {
 }
 
 // dialSession connects to where a session goes.
-func (g *Gateway) dialSession(ctx context.Context, s *session, dst netip.AddrPort) (*net.TCPConn, error) {
+func (g *Gateway) dialSession(ctx context.Context, s *session, dst netip.AddrPort) (link, error) {
+	var c net.Conn
+	var err error
 	if s.name != "" {
-		return g.dialName(ctx, s.name, dst.Port())
+		c, err = g.dialName(ctx, s.name, dst.Port())
+	} else {
+		c, err = g.dialRule(ctx, dst)
 	}
-	return g.dialRule(ctx, dst)
+	if err != nil {
+		return nil, err
+	}
+	return g.linkOf(s, c)
 }
 
 // refuse tells the client why, in its own protocol if that is known within a moment, and logs it.
@@ -138,6 +145,7 @@ func (g *Gateway) refuse(s *session, head []byte, d egress.Decision) {
 // refuseOpen is refuse for a session that was opened.
 func (g *Gateway) refuseOpen(s *session, head []byte, d egress.Decision) {
 	g.refuse(s, head, d)
+	s.letGo()
 	s.closed.Store(true)
 	g.mu.Lock()
 	delete(g.sessions, s)

@@ -60,16 +60,19 @@ func newWeb(g *Gateway, roots *x509.CertPool) *web {
 func (w *web) dial(ctx context.Context, target string) (net.Conn, error) {
 	connect := w.connectTo
 	if target == outProxyTarget {
-		connect = func(ctx context.Context, _ string) (*net.TCPConn, error) { return w.g.dialProxy(ctx) }
+		connect = func(ctx context.Context, _ string) (net.Conn, error) { return w.g.dialProxy(ctx) }
 	}
 	c, err := connect(ctx, target)
 	if err != nil {
 		return nil, err
 	}
-	return w.outward.add(c), nil
+	if tcp, ok := c.(*net.TCPConn); ok { // what is below TLS is kept account of already
+		c = w.outward.add(tcp)
+	}
+	return c, nil
 }
 
-func (w *web) connectTo(ctx context.Context, target string) (*net.TCPConn, error) {
+func (w *web) connectTo(ctx context.Context, target string) (net.Conn, error) {
 	host, portText, err := net.SplitHostPort(target)
 	if err != nil {
 		return nil, err

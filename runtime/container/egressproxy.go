@@ -19,6 +19,8 @@ type HostProxy struct {
 	Host   string   `json:"host"`
 	Port   uint16   `json:"port"`
 	Except []string `json:"except,omitempty"`
+	// TLS says that the proxy itself is spoken to by TLS.
+	TLS bool `json:"tls,omitempty"`
 	// AuthFile has USER:PASSWORD; it is read when the gateway starts.
 	AuthFile string `json:"authFile,omitempty"`
 }
@@ -33,20 +35,18 @@ func (n *HostNetwork) outProxy() (*HostProxy, error) {
 	}
 	u, err := url.Parse(n.Proxy)
 	if err != nil {
-		return nil, fmt.Errorf("proxy: %q is not http://HOST:PORT", n.Proxy)
+		return nil, fmt.Errorf("proxy: %q is not http://HOST:PORT or https://HOST:PORT", n.Proxy)
 	}
 	port, err := strconv.ParseUint(u.Port(), 10, 16)
 	switch {
-	case u.Scheme == "https":
-		return nil, errors.New("proxy: the gateway speaks to a proxy without TLS; inside of the tunnel is the TLS of the task: want http://HOST:PORT")
 	case u.User != nil:
 		return nil, errors.New("proxy: a password in the address could be read by everybody: put USER:PASSWORD into a file, and its name into proxyAuth")
-	case err != nil || port == 0 || u.Scheme != "http" || u.Path != "" && u.Path != "/" || u.RawQuery != "" || u.Fragment != "":
-		return nil, fmt.Errorf("proxy: %q is not http://HOST:PORT", n.Proxy)
+	case err != nil || port == 0 || u.Scheme != "http" && u.Scheme != "https" || u.Path != "" && u.Path != "/" || u.RawQuery != "" || u.Fragment != "":
+		return nil, fmt.Errorf("proxy: %q is not http://HOST:PORT or https://HOST:PORT", n.Proxy)
 	case n.ProxyAuth != "" && !filepath.IsAbs(n.ProxyAuth):
 		return nil, fmt.Errorf("proxyAuth: %q is not an absolute path", n.ProxyAuth)
 	}
-	out := &HostProxy{Host: u.Hostname(), Port: uint16(port), Except: n.NoProxy, AuthFile: n.ProxyAuth}
+	out := &HostProxy{Host: u.Hostname(), Port: uint16(port), Except: n.NoProxy, AuthFile: n.ProxyAuth, TLS: u.Scheme == "https"}
 	if _, err := netip.ParseAddr(out.Host); err != nil {
 		if out.Host, err = egress.ParseHost(out.Host); err != nil {
 			return nil, fmt.Errorf("proxy: %w", err)
@@ -69,7 +69,7 @@ func (p *HostProxy) forGateway(linked bool) (*wire.Proxy, error) {
 		return nil, fmt.Errorf("the proxy %s of the host's configuration (network.proxy) can't be reached by a container with a network of its own, "+
 			"whose loopback that is: have it listen on an address that containers reach, and name that", p.Host)
 	}
-	out := &wire.Proxy{Host: p.Host, Port: p.Port, Except: p.Except, Loopback: !linked}
+	out := &wire.Proxy{Host: p.Host, Port: p.Port, Except: p.Except, Loopback: !linked, TLS: p.TLS}
 	if p.AuthFile != "" {
 		text, err := readSecret(p.AuthFile)
 		if err != nil {

@@ -51,7 +51,7 @@ type HostNetwork struct {
 	DialFrom string `json:"dialFrom,omitempty"`
 	// AllowWhileRunning are rules that `agentsafectl network allow` may add beyond the profile of the runtime's handler.
 	AllowWhileRunning []string `json:"allowWhileRunning,omitempty"`
-	// Proxy is the HTTP proxy that gateways go out by, as http://HOST:PORT; "" is none. NoProxy are the names, *.suffixes
+	// Proxy is the HTTP proxy that gateways go out by, as http://HOST:PORT or https://HOST:PORT; "" is none. NoProxy are the names, *.suffixes
 	// and ranges of addresses that are reached without it, ProxyAuth a file with USER:PASSWORD for it.
 	Proxy     string   `json:"proxy,omitempty"`
 	NoProxy   []string `json:"noProxy,omitempty"`

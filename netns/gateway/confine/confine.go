@@ -125,6 +125,7 @@ func calls() []int {
 		unix.SYS_SPLICE, unix.SYS_READ, unix.SYS_WRITE, unix.SYS_FUTEX, unix.SYS_EPOLL_PWAIT, unix.SYS_NANOSLEEP,
 		unix.SYS_READV, unix.SYS_WRITEV, unix.SYS_RECVFROM, unix.SYS_SENDTO, unix.SYS_RECVMSG, unix.SYS_SENDMSG,
 		unix.SYS_PPOLL, unix.SYS_EPOLL_CTL, unix.SYS_EPOLL_CREATE1, unix.SYS_EVENTFD2, unix.SYS_PIPE2, unix.SYS_FCNTL,
+		unix.SYS_SOCKETPAIR,
 		// connections; no socket can be made to listen
 		unix.SYS_ACCEPT4, unix.SYS_CLOSE, unix.SYS_SOCKET, unix.SYS_CONNECT, unix.SYS_SHUTDOWN, unix.SYS_GETSOCKNAME,
 		unix.SYS_GETPEERNAME, unix.SYS_GETSOCKOPT, unix.SYS_SETSOCKOPT, unix.SYS_BIND,

@@ -58,6 +58,8 @@ type Proxy struct {
 	// Host is a name or an address, which the administrator chose: no class of addresses is refused.
 	Host string `json:"host"`
 	Port uint16 `json:"port"`
+	// TLS says that the proxy is spoken to by TLS; its certificate has to be that of Host by the host's authorities.
+	TLS bool `json:"tls,omitempty"`
 	// Authorization is USER:PASSWORD, "" for none.
 	Authorization string `json:"authorization,omitempty"`
 	// Except are names, *.suffixes and ranges of addresses that are reached without it.
