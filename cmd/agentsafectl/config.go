@@ -20,12 +20,14 @@ import (
 
 // hostConfigFile is config.toml.
 type hostConfigFile struct {
-	Default    string                       `toml:"default"`
-	Selectable []string                     `toml:"selectable"`
-	Landlock   string                       `toml:"landlock"`
-	Handlers   map[string]hostConfigHandler `toml:"handlers"`
-	Network    hostConfigNetwork            `toml:"network"`
-	Record     hostConfigRecord             `toml:"record"`
+	Default    string   `toml:"default"`
+	Selectable []string `toml:"selectable"`
+	Landlock   string   `toml:"landlock"`
+	// WorktreeVariable is read by the runtime alone.
+	WorktreeVariable bool                         `toml:"worktreeVariable"`
+	Handlers         map[string]hostConfigHandler `toml:"handlers"`
+	Network          hostConfigNetwork            `toml:"network"`
+	Record           hostConfigRecord             `toml:"record"`
 }
 
 type hostConfigNetwork struct {
@@ -57,6 +59,7 @@ func newConfigCommand() *cobra.Command {
 			"  default = \"agent\"           # profile of containers for which nobody chose one\n" +
 			"  selectable = [\"build\"]      # what the annotation agentsafe.dev/profile may name although it grants more\n" +
 			"  landlock = \"required\"       # or best-effort: go on where the kernel can't enforce the file rules\n" +
+			"  worktreeVariable = false    # whether the variable AGENTSAFE_WORKTREE counts, which an image can set\n" +
 			"  [handlers.ci]               # agentsafe --profile ci, containerd-shim-agentsafe-ci-v2\n" +
 			"  profile = \"build\"\n" +
 			"  enforcement = \"warn\"       # log what the profile would refuse, and refuse nothing; never for the default\n" +
@@ -187,7 +190,8 @@ func parseConfig(data []byte) (*container.HostConfig, error) {
 	if err != nil {
 		return nil, err
 	}
-	out := &container.HostConfig{Default: file.Default, Selectable: file.Selectable, Landlock: file.Landlock, Network: container.HostNetwork(file.Network), Record: container.HostRecord(file.Record)}
+	out := &container.HostConfig{Default: file.Default, Selectable: file.Selectable, Landlock: file.Landlock, WorktreeVariable: file.WorktreeVariable,
+		Network: container.HostNetwork(file.Network), Record: container.HostRecord(file.Record)}
 	for _, name := range slices.Sorted(maps.Keys(file.Handlers)) {
 		h := file.Handlers[name]
 		out.Handlers = append(out.Handlers, container.Handler{Name: name, Profile: h.Profile, Enforcement: container.Enforcement(h.Enforcement), Record: h.Record})

@@ -43,6 +43,7 @@ func TestDocs(t *testing.T) {
 	if err := os.WriteFile(filepath.Join(bin, "docker"), []byte(wrapper), 0o755); err != nil {
 		t.Fatal(err)
 	}
+	keepConfig(t)
 	t.Cleanup(func() { docker.Do(t, "rm", "--force", "agent", "tree") })
 	r := box.Run(t, harness.Cmd{
 		Args: []string{"bash", "-c", script.String()}, Dir: dir,

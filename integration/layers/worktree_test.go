@@ -31,7 +31,7 @@ func TestWorktrees(t *testing.T) {
 	git("add", ".")
 	git("commit", "-qm", "start")
 	// A filter runs where somebody checks out: it must not see, or change, anything but the worktree.
-	git("config", "filter.evil.smudge", "touch "+dir+"/.git/hooks/post-checkout /escaped; cat")
+	git("config", "filter.evil.smudge", "touch "+dir+"/.git/hooks/post-checkout "+dir+"-escaped; cat")
 	if err := os.WriteFile(filepath.Join(dir, ".git/info/attributes"), []byte("f filter=evil\n"), 0o644); err != nil {
 		t.Fatal(err)
 	}
@@ -53,8 +53,8 @@ func TestWorktrees(t *testing.T) {
 	if now := listing(t, filepath.Join(dir, ".git")); now != before {
 		t.Errorf("the repository has changed:\n%s\nwas:\n%s", now, before)
 	}
-	if _, err := os.Stat("/escaped"); err == nil {
-		t.Error("a filter has written to the host's root")
+	if _, err := os.Stat(dir + "-escaped"); err == nil {
+		t.Error("a filter has written outside of its container")
 	}
 	tree := dir + "-worktrees/tree-one/tree"
 	if got := mustCtl(t, "promote", "tree-one"); strings.Contains(got, "written  A  "+dir+"/.git") || !strings.Contains(got, tree+"/g") {
@@ -107,11 +107,20 @@ func plainRepository(t *testing.T) (dir string, git func(args ...string) string)
 	git("add", ".")
 	git("commit", "-qm", "start")
 	git("branch", "taken")
-	git("config", "filter.evil.smudge", "touch "+dir+"/.git/hooks/post-checkout /escaped; cat")
+	git("config", "filter.evil.smudge", "touch "+dir+"/.git/hooks/post-checkout "+dir+"-escaped; cat")
 	if err := os.WriteFile(filepath.Join(dir, ".git/info/attributes"), []byte("f filter=evil\n"), 0o644); err != nil {
 		t.Fatal(err)
 	}
 	return dir, git
+}
+
+// keepConfig removes the host's configuration that a test makes.
+func keepConfig(t *testing.T) {
+	t.Cleanup(func() {
+		if err := os.RemoveAll("/etc/agentsafe"); err != nil {
+			t.Error(err)
+		}
+	})
 }
 
 // TestWorktreeUnderEngines has engines' containers ask for a worktree in the place of the repository that they are given,
@@ -119,6 +128,7 @@ func plainRepository(t *testing.T) (dir string, git func(args ...string) string)
 func TestWorktreeUnderEngines(t *testing.T) {
 	_, agentsafe := harness.Peers(t)
 	shim := filepath.Join(filepath.Dir(agentsafe.Path), "containerd-shim-agentsafe-v2")
+	keepConfig(t)
 	for _, engine := range []string{"docker", "containerd"} {
 		t.Run(engine, func(t *testing.T) {
 			dir, git := plainRepository(t)
@@ -135,7 +145,7 @@ func TestWorktreeUnderEngines(t *testing.T) {
 				}
 				id := box.ID()
 				box.MustRun(t, containerd.Args("run", "--runtime", shim, "--detach", "--cwd", "/job", "--mount", "type=bind,src="+dir+",dst=/job,options=rbind:rw",
-					"--env", wish[0], "--env", wish[1], harness.BusyboxName, id, "sleep", "1000")...)
+					"--annotation", "agentsafe.dev/worktree="+branch, "--env", wish[1], harness.BusyboxName, id, "sleep", "1000")...)
 				n := 0
 				remove := removeTask(t, id)
 				t.Cleanup(remove)
@@ -143,6 +153,12 @@ func TestWorktreeUnderEngines(t *testing.T) {
 					n++
 					return containerd.Do(t, "tasks", "exec", "--exec-id", fmt.Sprintf("w%d", n), "--cwd", "/job", id, "sh", "-ec", script)
 				}, remove}
+			}
+			if engine == "docker" {
+				if r := docker.Do(t, "run", "--rm", "--runtime", agentsafe.Name, "-v", dir+":/job", "-w", "/job", "-e", "AGENTSAFE_WORKTREE=auto", image, "test", "-d", ".git"); r.Exit != 0 {
+					t.Errorf("a variable that may come from an image made a worktree: %v", r)
+				}
+				box.MustRun(t, "sh", "-c", "mkdir -p /etc/agentsafe && echo 'worktreeVariable = true' >/etc/agentsafe/config.toml && "+control(t)+" config apply")
 			}
 			one, two := start("topic"), start("auto")
 			const look = `cat f d/g; cat "$(sed 's/gitdir: //' .git)/HEAD"; `
@@ -180,8 +196,8 @@ func TestWorktreeUnderEngines(t *testing.T) {
 			if left, err := os.ReadDir(dir + "-worktrees"); err != nil || len(left) != 1 {
 				t.Errorf("worktrees that are left: %v %v", left, err)
 			}
-			if _, err := os.Stat("/escaped"); err == nil {
-				t.Error("a filter has written to the host's root")
+			if _, err := os.Stat(dir + "-escaped"); err == nil {
+				t.Error("a filter has written outside of its container")
 			}
 		})
 	}

@@ -40,6 +40,8 @@ type HostConfig struct {
 	Network HostNetwork `json:"network,omitzero"`
 	// Record is what of containers may be recorded.
 	Record HostRecord `json:"record,omitzero"`
+	// WorktreeVariable lets a variable ask for a worktree, which an image can set as well: it makes a folder on the host.
+	WorktreeVariable bool `json:"worktreeVariable,omitempty"`
 	// Source is what config.toml was when it was compiled: its size and the time of its last change.
 	Source ConfigStamp `json:"source"`
 }

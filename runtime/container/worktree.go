@@ -115,6 +115,12 @@ func (cr *creation) takeWorktree(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	if strings.HasPrefix(source, fromVariable) && !chosen.config.WorktreeVariable {
+		// A folder on the host is something granted, and images grant nothing.
+		cr.rt.opts.Warn(fmt.Sprintf("%s is not heeded, since an image can set it: `worktreeVariable = true` in %s lets it count, the annotation %s counts always",
+			source, filepath.Join(cr.rt.opts.ConfigDir, ConfigSource), profiles.AnnotationPrefix+worktreeKey))
+		return nil
+	}
 	if w := &chosen.profile.Filesystem.Workspace; chosen.warn || chosen.profile.Unrestricted || w.Mode != profiles.WorkspaceOverlay {
 		return &profiles.RefusedError{
 			What: source + "=" + branch, Rule: fmt.Sprintf("the profile %q has no overlay for it (filesystem.workspace.mode)", chosen.profile.Name),
