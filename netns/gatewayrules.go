@@ -129,8 +129,8 @@ func inCgroup(id uint64) []expr {
 func InstallGateway(ns *os.File, g GatewayRules) error {
 	packet, steps := planGateway(g).encode()
 	nft, err := dialIn(ns, unix.NETLINK_NETFILTER)
-	defer nft.Close()
 	if err == nil {
+		defer nft.Close()
 		err = nft.transact(packet, func() []string { return steps })
 	}
 	if err == nil {
@@ -146,10 +146,10 @@ func InstallGateway(ns *os.File, g GatewayRules) error {
 // are some of another.
 func HasGateway(ns *os.File, tag string) (bool, error) {
 	nft, err := dialIn(ns, unix.NETLINK_NETFILTER)
-	defer nft.Close()
 	if err != nil {
 		return false, fmt.Errorf("look for a gateway: %w", err)
 	}
+	defer nft.Close()
 	names, err := dump(nft, unix.NFNL_SUBSYS_NFTABLES<<8|unix.NFT_MSG_GETCHAIN, []byte{unix.NFPROTO_INET, unix.NFNETLINK_V0, 0, 0}, chainName)
 	if err != nil {
 		return false, fmt.Errorf("look for a gateway: %w", err)

@@ -69,10 +69,10 @@ func (r *Rules) Settle(ns *os.File, nameservers []netip.Addr) error {
 // hasAddress reports whether ns has an address on a link other than loopback.
 func hasAddress(ns *os.File) (bool, error) {
 	route, err := dialIn(ns, unix.NETLINK_ROUTE)
-	defer route.Close()
 	if err != nil {
 		return false, err
 	}
+	defer route.Close()
 	addrs, err := route.addrs()
 	for _, a := range addrs {
 		if a.index != loopbackIndex {
@@ -85,10 +85,10 @@ func hasAddress(ns *os.File) (bool, error) {
 // lift removes the hold; it is no error if there is none.
 func lift(ns *os.File) error {
 	nft, err := dialIn(ns, unix.NETLINK_NETFILTER)
-	defer nft.Close()
 	if err != nil {
 		return err
 	}
+	defer nft.Close()
 	b := newBatch(256)
 	b.nft(unix.NFT_MSG_DELRULE, 0, "empty chain "+holdChain)
 	b.str(unix.NFTA_RULE_TABLE, tableName)

@@ -28,8 +28,8 @@ func (r *Rules) Install(ns *os.File) error {
 		return nil
 	}
 	nft, err := dialIn(ns, unix.NETLINK_NETFILTER)
-	defer nft.Close()
 	if err == nil {
+		defer nft.Close()
 		err = nft.transact(r.packet, func() []string {
 			_, steps := planTable(r.policy).encode()
 			return steps

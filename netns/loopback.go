@@ -14,8 +14,8 @@ import (
 // 127.0.0.1/8 and ::1/128.
 func LoopbackUp(ns *os.File) error {
 	route, err := dialIn(ns, unix.NETLINK_ROUTE)
-	defer route.Close()
 	if err == nil {
+		defer route.Close()
 		err = route.loopbackUp()
 	}
 	if err != nil {

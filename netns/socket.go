@@ -88,7 +88,7 @@ type conn struct {
 // datagrams no larger than the reader's buffer, unless one object needs it.
 const answerMaxBytes = 16 << 10
 
-// dialIn opens a netlink socket that belongs to ns, which is as for Install. The caller closes it, also after an error.
+// dialIn opens a netlink socket that belongs to ns, which is as for Install. The caller closes it.
 func dialIn(ns *os.File, protocol int) (c *conn, err error) {
 	err = within(ns, func() (err error) {
 		c, err = dial(protocol)

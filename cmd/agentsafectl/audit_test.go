@@ -32,8 +32,11 @@ func TestRun_Annotations(t *testing.T) {
 		Data struct {
 			Owner  string
 			Policy struct {
-				Limits struct{ OpenFiles, CPUTime int64 }
-				Exec   struct{ WallClock int64 }
+				Limits struct {
+					OpenFiles int64 `json:"openFiles"`
+					CPUTime   int64 `json:"cpuTime"`
+				}
+				Exec struct{ WallClock int64 }
 			}
 		}
 	}

@@ -190,8 +190,10 @@ func parseConfig(data []byte) (*container.HostConfig, error) {
 	if err != nil {
 		return nil, err
 	}
-	out := &container.HostConfig{Default: file.Default, Selectable: file.Selectable, Landlock: file.Landlock, WorktreeVariable: file.WorktreeVariable,
-		Network: container.HostNetwork(file.Network), Record: container.HostRecord(file.Record)}
+	out := &container.HostConfig{
+		Default: file.Default, Selectable: file.Selectable, Landlock: file.Landlock, WorktreeVariable: file.WorktreeVariable,
+		Network: container.HostNetwork(file.Network), Record: container.HostRecord(file.Record),
+	}
 	for _, name := range slices.Sorted(maps.Keys(file.Handlers)) {
 		h := file.Handlers[name]
 		out.Handlers = append(out.Handlers, container.Handler{Name: name, Profile: h.Profile, Enforcement: container.Enforcement(h.Enforcement), Record: h.Record})

@@ -134,14 +134,14 @@ func (s *mcpSession) write(ctx context.Context, _ *mcp.CallToolRequest, in write
 // maxCalls bounds the session's log.
 const maxCalls = 1000
 
-func (s *mcpSession) note(done any, denials ...call.Denial) {
+func (s *mcpSession) note(done any, refused ...call.Denial) {
 	data, err := json.Marshal(done)
 	if err != nil {
 		return
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.refused = append(s.refused, denials...)
+	s.refused = append(s.refused, refused...)
 	s.refused = s.refused[max(0, len(s.refused)-maxCalls):]
 	if len(s.calls) == maxCalls {
 		s.calls = s.calls[1:]

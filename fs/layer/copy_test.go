@@ -87,7 +87,7 @@ func TestCopiedWorkspace(t *testing.T) {
 	must(t, b.l.Redo(1))
 	same(t, "the host", content(t, b.host), before)
 	// As after the container's end: what is opened anew lies on the copy, too.
-	b.l.views["w0"].Close()
+	b.l.views["w0"].Close() //nolint:errcheck // opened for reading
 	b.l.views = nil
 	b.base.Close()
 	view, err := b.l.view(&b.l.Workspaces[0])

@@ -271,7 +271,7 @@ func (l *Layers) digest(plan *PromotionPlan) (string, error) {
 func (i *Item) writes() bool { return i.Op == tree.Delete || i.Kind != tree.Dir || i.Was != tree.Dir }
 
 // hash adds what would be written, with the content that root has at a path.
-func (i *Item) hash(h io.Writer, root tree.Root, path string) error {
+func (i *Item) hash(h io.Writer, root tree.Root, at string) error {
 	fmt.Fprintf(h, "%q %q %s %s %o\n", i.Workspace, i.Path, i.Op, i.Kind, i.New.Mode&0o777)
 	switch {
 	case i.Op == tree.Delete:
@@ -281,7 +281,7 @@ func (i *Item) hash(h io.Writer, root tree.Root, path string) error {
 		fmt.Fprintf(h, "\n%d\n", len(i.merged))
 		return err
 	}
-	return hashFile(h, root, i.Kind, path)
+	return hashFile(h, root, i.Kind, at)
 }
 
 // errLeft is a promotion that would write nothing.

@@ -37,7 +37,7 @@ ip -n outside link set o0 up
 ip route add ` + Outside + ` via 203.0.113.2`)
 	t.Cleanup(func() {
 		script("ip link del out0; ip netns del outside")
-		unix.Unmount("/run/netns", unix.MNT_DETACH) //nolint:errcheck // `ip netns` makes it a mount point; the box ends with it
+		unix.Unmount("/run/netns", unix.MNT_DETACH) // `ip netns` makes it a mount point; the box ends with it
 	})
 	if t.Failed() {
 		t.FailNow()

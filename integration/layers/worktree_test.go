@@ -2,6 +2,7 @@ package layers
 
 import (
 	"fmt"
+	"maps"
 	"os"
 	"path/filepath"
 	"strings"
@@ -226,9 +227,7 @@ func TestRefusedWorktrees(t *testing.T) {
 				s.Mounts = append(s.Mounts, specs.Mount{Destination: "/job", Type: "bind", Source: c.source, Options: []string{"rbind"}})
 				s.Process.Cwd = "/job"
 				s.Annotations = map[string]string{"agentsafe.dev/worktree": c.branch}
-				for k, v := range c.annotations {
-					s.Annotations[k] = v
-				}
+				maps.Copy(s.Annotations, c.annotations)
 			})
 			r := d.Do(t, "create", "--bundle", b.Dir, b.ID)
 			if r.Exit == 0 {
@@ -239,7 +238,7 @@ func TestRefusedWorktrees(t *testing.T) {
 			}
 		})
 	}
-	os.Remove(dir + "-worktrees") //nolint:errcheck // it goes with the last folder in it, or was never made
+	os.Remove(dir + "-worktrees") // it goes with the last folder in it, or was never made
 	if now := listing(t, filepath.Dir(dir)); now != before {
 		t.Errorf("left:\n%s\nwas:\n%s", now, before)
 	}

@@ -78,7 +78,7 @@ func (u *upstream) ServeHTTP(rw http.ResponseWriter, r *http.Request) {
 	io.WriteString(here, "HTTP/1.1 200 go on\r\n\r\n") //nolint:errcheck // a test's client
 	go func() {
 		io.Copy(there, buffered.Reader)   //nolint:errcheck // likewise
-		there.(*net.TCPConn).CloseWrite() //nolint:errcheck,forcetypeassert // likewise
+		there.(*net.TCPConn).CloseWrite() //nolint:errcheck // likewise
 	}()
 	go func() {
 		defer there.Close()

@@ -236,7 +236,7 @@ func TestInspect(t *testing.T) {
 			}
 		})
 	}
-	for _, line := range strings.Split(in.requests(), "\n") {
+	for line := range strings.SplitSeq(in.requests(), "\n") {
 		if !regexp.MustCompile(`^(GET|HEAD) api.test /v1/[xy]`).MatchString(line) {
 			t.Errorf("the server has seen %s", line)
 		}
@@ -326,7 +326,7 @@ func TestAttack_Smuggling(t *testing.T) {
 			io.WriteString(c, sent)                    //nolint:errcheck // the gateway may have had enough
 			c.CloseWrite()                             //nolint:errcheck // likewise
 			io.Copy(io.Discard, c)                     //nolint:errcheck // likewise
-			for _, line := range strings.Split(in.requests(), "\n") {
+			for line := range strings.SplitSeq(in.requests(), "\n") {
 				if line != "" && !regexp.MustCompile(`^(GET|POST) api.test /v1/x `).MatchString(line) {
 					t.Errorf("the server has seen %s", line)
 				}

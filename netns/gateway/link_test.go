@@ -74,7 +74,7 @@ func TestAttack_Link_Truncated(t *testing.T) {
 	if _, err := io.ReadFull(near, buf); err != nil {
 		t.Fatal(err)
 	}
-	server.NetConn().Close()                          // no close_notify
+	server.NetConn().Close()                          //nolint:errcheck // without a close_notify
 	task.SetReadDeadline(time.Now().Add(time.Minute)) //nolint:errcheck // Read says what is wrong
 	if n, err := task.Read(buf); err == nil || errors.Is(err, io.EOF) {
 		t.Errorf("%d bytes, %v", n, err)

@@ -98,11 +98,9 @@ func (l *loop) dialled(f *flow, o *opening, c link, err error) {
 
 // connectFD begins to connect. On networks as near as this host's own it is connected when that returns.
 func connectFD(to netip.AddrPort) (fd int, connected bool, err error) {
-	family, sa := unix.AF_INET, unix.Sockaddr(&unix.SockaddrInet4{Port: int(to.Port())})
+	family, sa := unix.AF_INET6, unix.Sockaddr(&unix.SockaddrInet6{Port: int(to.Port()), Addr: to.Addr().As16()})
 	if a := to.Addr(); a.Is4() {
-		sa = &unix.SockaddrInet4{Port: int(to.Port()), Addr: a.As4()}
-	} else {
-		family, sa = unix.AF_INET6, &unix.SockaddrInet6{Port: int(to.Port()), Addr: a.As16()}
+		family, sa = unix.AF_INET, &unix.SockaddrInet4{Port: int(to.Port()), Addr: a.As4()}
 	}
 	if fd, err = unix.Socket(family, unix.SOCK_STREAM|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK, 0); err != nil {
 		return -1, false, os.NewSyscallError("socket", err)

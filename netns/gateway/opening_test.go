@@ -36,10 +36,10 @@ func TestOpening(t *testing.T) {
 		"half a hello":                 {port: 443, say: hello[:50], want: alert, wantCode: egress.WrongProtocol},
 		"a protocol that no rule lets": {port: 443, say: "\x00\x01\x02", wantCode: egress.WrongProtocol},
 		"two addresses, one of them dead": {port: 443, say: hello, want: "answer", before: func(g *Gateway) {
-			known(g, "example.com", "2606:2800:220::99", outsideHost)
+			known(g, "2606:2800:220::99", outsideHost)
 		}},
 		"an address that is refused": {port: 443, say: hello, want: alert, wantCode: egress.BadAddress, before: func(g *Gateway) {
-			known(g, "example.com", "10.0.0.1")
+			known(g, "10.0.0.1")
 		}},
 		"bytes used up": {port: 443, say: hello, before: func(g *Gateway) { g.shared.Load().limits.EgressBytes = 10 }},
 		"denied meanwhile": {port: 443, say: hello, want: alert, wantCode: egress.DeniedByRule, before: func(g *Gateway) {
@@ -54,7 +54,7 @@ func TestOpening(t *testing.T) {
 			c := testConfig("https://example.com:443,444")
 			c.Timeouts.Head = time.Second
 			g := newTest(t, c)
-			known(g, "example.com", outsideHost)
+			known(g, outsideHost)
 			l, err := newLoop(time.Minute)
 			if err != nil {
 				t.Fatal(err)
@@ -119,8 +119,9 @@ func answerHellos(t *testing.T) {
 	}()
 }
 
-// known has a gateway know the addresses of a name.
-func known(g *Gateway, name string, addrs ...string) {
+// known has a gateway know the addresses of example.com.
+func known(g *Gateway, addrs ...string) {
+	const name = "example.com"
 	a := &answer{ready: make(chan struct{}), expires: time.Now().Add(time.Hour)}
 	for _, text := range addrs {
 		a.addrs = append(a.addrs, netip.MustParseAddr(text))

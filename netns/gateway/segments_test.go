@@ -63,7 +63,7 @@ func TestAttack_Segments(t *testing.T) {
 	config := testConfig("https://example.com:7443")
 	config.Timeouts.Head = time.Minute
 	g := newTest(t, config)
-	known(g, "example.com", outsideHost)
+	known(g, outsideHost)
 	l, err := newLoop(time.Minute)
 	if err != nil {
 		t.Fatal(err)

@@ -161,12 +161,12 @@ func TestAttack_WriterFollowsLinks(t *testing.T) {
 	if err := os.WriteFile(target, nil, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	for name, make := range map[string]func(file string) error{
+	for name, plant := range map[string]func(file string) error{
 		"link": func(f string) error { return os.Symlink(target, f) },
 		"fifo": func(f string) error { return unix.Mkfifo(f, 0o600) },
 	} {
 		dir := t.TempDir()
-		if err := make(filepath.Join(dir, segmentName(1))); err != nil {
+		if err := plant(filepath.Join(dir, segmentName(1))); err != nil {
 			t.Fatal(err)
 		}
 		if w, err := Open(dir, Options{}); err == nil {

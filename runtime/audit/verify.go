@@ -161,7 +161,9 @@ func (v *verifier) kind(kind string, line []byte) (late string) {
 	switch kind {
 	case TypeClose:
 		var c struct {
-			Data struct{ Unsigned string }
+			Data struct {
+				Unsigned string `json:"unsigned"`
+			} `json:"data"`
 		}
 		if json.Unmarshal(line, &c) == nil {
 			r.Unsigned = c.Data.Unsigned

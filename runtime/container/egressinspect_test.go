@@ -50,8 +50,13 @@ func TestInspection(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, bad := range []HostNetwork{
-		{InspectKey: key}, {InspectCertificate: cert}, {InspectCertificate: "a.pem", InspectKey: key}, {InspectCertificate: cert, InspectKey: link},
-		{InspectCertificate: cert, InspectKey: dir}, {InspectCertificate: cert, InspectKey: filepath.Join(dir, "none")}, {InspectCertificate: link, InspectKey: key},
+		{InspectKey: key},
+		{InspectCertificate: cert},
+		{InspectCertificate: "a.pem", InspectKey: key},
+		{InspectCertificate: cert, InspectKey: link},
+		{InspectCertificate: cert, InspectKey: dir},
+		{InspectCertificate: cert, InspectKey: filepath.Join(dir, "none")},
+		{InspectCertificate: link, InspectKey: key},
 	} {
 		if err := bad.checkInspection(); err == nil || !strings.Contains(err.Error(), "inspect") {
 			t.Errorf("%+v: %v", bad, err)

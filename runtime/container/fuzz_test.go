@@ -26,7 +26,9 @@ func FuzzProcess(f *testing.F) {
 		f.Add([]byte(seed))
 	}
 	for _, spec := range engineSpecs(f) {
-		var s struct{ Process json.RawMessage }
+		var s struct {
+			Process json.RawMessage `json:"process"`
+		}
 		if err := json.Unmarshal(spec, &s); err != nil {
 			f.Fatal(err)
 		}

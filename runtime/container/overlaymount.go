@@ -123,16 +123,16 @@ func openOverlayDir(path string) (*os.File, profiles.MountFacts, error) {
 	}
 	var st unix.Stat_t
 	err = unix.Fstat(int(dir.Fd()), &st)
-	var real string
+	var resolved string
 	if err == nil {
-		real, err = os.Readlink("/proc/self/fd/" + strconv.Itoa(int(dir.Fd())))
+		resolved, err = os.Readlink("/proc/self/fd/" + strconv.Itoa(int(dir.Fd())))
 	}
-	if err == nil && !strings.HasPrefix(real, "/") {
+	if err == nil && !strings.HasPrefix(resolved, "/") {
 		err = unix.ENOENT
 	}
 	if err != nil {
 		dir.Close()
 		return nil, profiles.MountFacts{}, fmt.Errorf("identify directory %q: %w", path, err)
 	}
-	return dir, profiles.MountFacts{Path: real, Mode: st.Mode, Dev: st.Dev, Ino: st.Ino}, nil
+	return dir, profiles.MountFacts{Path: resolved, Mode: st.Mode, Dev: st.Dev, Ino: st.Ino}, nil
 }

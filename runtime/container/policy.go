@@ -56,11 +56,7 @@ func (r *Runtime) judge(ctx context.Context, cr *creation) (*specs.Spec, *Policy
 	cr.workspace, cr.workspaceMounts = plan.Workspace, profile.Workspaces(cr.spec, facts.Mounts)
 	policy.Profile, policy.Hash, policy.Network, policy.Notes = profile, plan.Hash(), plan.Network, append(policy.Notes, plan.Notes...)
 	if plan.Network.Mode == netns.ModeGateway {
-		policy.Ceiling = chosen.config.Network.ceiling(chosen.handler)
-		if policy.Proxy, err = chosen.config.Network.outProxy(); err != nil {
-			return nil, nil, fmt.Errorf("configuration of the host: network.%w", err)
-		}
-		if policy.Inspection, err = chosen.config.Network.inspection(profile, r.opts.ConfigDir); err != nil {
+		if err := policy.egress(chosen, r.opts.ConfigDir); err != nil {
 			return nil, nil, err
 		}
 	}
@@ -91,6 +87,17 @@ func (r *Runtime) judge(ctx context.Context, cr *creation) (*specs.Spec, *Policy
 		cr.told.policy, cr.told.text = plan.InForce(profile, cr.spec, cr.told.watched)
 	}
 	return plan.Spec, policy, nil
+}
+
+// egress adds what the host's configuration says for gateways.
+func (p *Policy) egress(chosen *choice, configDir string) (err error) {
+	host := &chosen.config.Network
+	p.Ceiling = host.ceiling(chosen.handler)
+	if p.Proxy, err = host.outProxy(); err != nil {
+		return fmt.Errorf("configuration of the host: network.%w", err)
+	}
+	p.Inspection, err = host.inspection(p.Profile, configDir)
+	return err
 }
 
 // hostFacts gathers the facts of the host that a policy depends on.

@@ -37,8 +37,12 @@ func TestParseBits(t *testing.T) {
 // that are made, and of no others.
 func TestLabelMounts(t *testing.T) {
 	plan, err := rootfs.PlanMounts([]specs.Mount{
-		{Destination: "/proc", Type: "proc"}, {Destination: "/dev", Type: "tmpfs", Options: []string{"mode=755"}}, {Destination: "/dev/pts", Type: "devpts"},
-		{Destination: "/dev/mqueue", Type: "mqueue"}, {Destination: "/sys", Type: "sysfs"}, {Destination: "/v", Type: "bind", Source: "/x"},
+		{Destination: "/proc", Type: "proc"},
+		{Destination: "/dev", Type: "tmpfs", Options: []string{"mode=755"}},
+		{Destination: "/dev/pts", Type: "devpts"},
+		{Destination: "/dev/mqueue", Type: "mqueue"},
+		{Destination: "/sys", Type: "sysfs"},
+		{Destination: "/v", Type: "bind", Source: "/x"},
 	})
 	if err != nil {
 		t.Fatal(err)

@@ -231,7 +231,7 @@ func (tx *transaction) abandon() {
 		return
 	}
 	tx.close()
-	err := error(nil)
+	var err error
 	if tx.supervisor != nil {
 		err = tx.supervisor.Abandon(tx.n)
 	} else {

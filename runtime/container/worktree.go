@@ -247,8 +247,10 @@ func (w *Worktree) register(view *os.File) error {
 		return fmt.Errorf("git knows a worktree %q already: %w", w.Name, errors.Join(err, unix.EEXIST))
 	}
 	files := [][2]string{
-		{dir + "/gitdir", w.Tree() + "/.git\n"}, {dir + "/commondir", "../..\n"},
-		{dir + "/HEAD", "ref: refs/heads/" + w.Branch + "\n"}, {dir + "/index", string(index)},
+		{dir + "/gitdir", w.Tree() + "/.git\n"},
+		{dir + "/commondir", "../..\n"},
+		{dir + "/HEAD", "ref: refs/heads/" + w.Branch + "\n"},
+		{dir + "/index", string(index)},
 	}
 	if w.NewBranch {
 		files = append(files, [2]string{"refs/heads/" + w.Branch, w.Start + "\n"})

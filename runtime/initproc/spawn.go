@@ -63,12 +63,12 @@ type Child struct {
 	adopting sync.Mutex
 }
 
-// Spawn clones a child that executes p. It returns once the child runs its own program, in its new namespaces. sync
+// Spawn clones a child that executes p. It returns once the child runs its own program, in its new namespaces. host
 // is the host's end of the socket whose other end is p's SyncFD; the Child owns it from here on, also on error.
-func Spawn(p *Program, sync *os.File, o *SpawnOptions) (*Child, error) {
+func Spawn(p *Program, host *os.File, o *SpawnOptions) (*Child, error) {
 	exe, err := p.seal(o.Donation.above())
 	if err != nil {
-		sync.Close()
+		host.Close()
 		return nil, err
 	}
 	defer exe.Close()
@@ -94,10 +94,10 @@ func Spawn(p *Program, sync *os.File, o *SpawnOptions) (*Child, error) {
 	}
 	r, err := spawn()
 	if err != nil {
-		sync.Close()
+		host.Close()
 		return nil, fmt.Errorf("clone init: %w", explainClone(err))
 	}
-	return &Child{PID: r.pid, PidFD: os.NewFile(uintptr(pidfd), "pidfd"), reaper: r, program: p, sync: sync}, nil
+	return &Child{PID: r.pid, PidFD: os.NewFile(uintptr(pidfd), "pidfd"), reaper: r, program: p, sync: host}, nil
 }
 
 // keepCapabilities makes a child in a new user namespace keep what it may do there over execve, which drops the

@@ -4,7 +4,7 @@ import (
 	"errors"
 	"os"
 	"path/filepath"
-	"reflect"
+	"slices"
 	"strings"
 	"testing"
 
@@ -38,7 +38,7 @@ func TestPlan(t *testing.T) {
 			}
 			continue
 		}
-		if err != nil || !(got.Name == c.want.Name && got.Own == c.want.Own && got.Monitor == c.want.Monitor && reflect.DeepEqual(append([]string{}, got.Schemata...), append([]string{}, c.want.Schemata...))) {
+		if err != nil || got.Name != c.want.Name || got.Own != c.want.Own || got.Monitor != c.want.Monitor || !slices.Equal(got.Schemata, c.want.Schemata) {
 			t.Errorf("%s: %+v, %v, want %+v", name, got, err, c.want)
 		}
 	}

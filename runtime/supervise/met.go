@@ -200,7 +200,11 @@ func (s *Supervisor) layersFull(destination string, q layer.Quota) {
 
 // gatewayLimit takes a line of the gateway's over that says that bytes are used up.
 func (s *Supervisor) gatewayLimit(line []byte) {
-	var e struct{ Event, Rule, Reason string }
+	var e struct {
+		Event  string `json:"event"`
+		Rule   string `json:"rule"`
+		Reason string `json:"reason"`
+	}
 	if json.Unmarshal(line, &e) != nil || e.Event != "limit" || e.Rule != "limits.egressBytes" && e.Rule != "limits.ingressBytes" {
 		return
 	}

@@ -245,7 +245,9 @@ func TestPlots(t *testing.T) {
 		t.Errorf("in characters: %s", s)
 	}
 	for _, bad := range []audit.Usage{
-		{}, {EveryMillis: 50}, {EveryMillis: -1, MemoryBytes: []uint64{1}, CPUMillis: []int64{1}, PIDs: []uint64{1}},
+		{},
+		{EveryMillis: 50},
+		{EveryMillis: -1, MemoryBytes: []uint64{1}, CPUMillis: []int64{1}, PIDs: []uint64{1}},
 		{EveryMillis: 50, MemoryBytes: []uint64{1}, CPUMillis: []int64{1}},
 		{EveryMillis: 50, MemoryBytes: make([]uint64, 5000), CPUMillis: make([]int64, 5000), PIDs: make([]uint64, 5000)},
 	} {
