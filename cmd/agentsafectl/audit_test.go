@@ -30,15 +30,17 @@ func TestRun_Annotations(t *testing.T) {
 	out, stderr, status := b.ctl("audit", "show", "--json", "--type", "create", "annotated")
 	var r struct {
 		Data struct {
-			Owner  string
+			Owner  string `json:"owner"`
 			Policy struct {
 				Limits struct {
 					OpenFiles int64 `json:"openFiles"`
 					CPUTime   int64 `json:"cpuTime"`
-				}
-				Exec struct{ WallClock int64 }
-			}
-		}
+				} `json:"limits"`
+				Exec struct {
+					WallClock int64 `json:"wallClock"`
+				} `json:"exec"`
+			} `json:"policy"`
+		} `json:"data"`
 	}
 	if err := json.Unmarshal([]byte(out), &r); err != nil || status != 0 {
 		t.Fatalf("%v\n%s\n%s", err, out, stderr)

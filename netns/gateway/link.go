@@ -112,7 +112,7 @@ func (g *Gateway) pump(s *session, far *net.UnixConn, secure *tls.Conn) {
 		g.closeSessions(func(other *session) bool { return other == s })
 		return
 	}
-	far.CloseWrite() //nolint:errcheck,gosec // the task's end may be gone, which the other direction tells
+	_ = far.CloseWrite() // the task's end may be gone, which the other direction tells
 	<-out
 }
 
