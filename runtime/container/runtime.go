@@ -229,10 +229,15 @@ func (c *Container) lock() error {
 		break
 	}
 	var st unix.Stat_t
-	if err := unix.Fstat(int(c.dir.Fd()), &st); err != nil || st.Nlink == 0 {
-		return fmt.Errorf("container %q: %w", c.id, ErrNotExist)
+	err := unix.Fstat(int(c.dir.Fd()), &st)
+	if err == nil && st.Nlink > 0 {
+		return nil
 	}
-	return nil
+	c.unlock()
+	if err != nil { // not "gone": a delete would call it done
+		return fmt.Errorf("look at the state of container %q: %w", c.id, err)
+	}
+	return fmt.Errorf("container %q: %w", c.id, ErrNotExist)
 }
 
 func (c *Container) unlock() {
