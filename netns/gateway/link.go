@@ -113,7 +113,7 @@ func (g *Gateway) pump(s *session, far *net.UnixConn, secure *tls.Conn) {
 		return
 	}
 	_ = far.CloseWrite() // the task's end may be gone, which the other direction tells
-	<-out
+	<-out                //nolint:errcheck // it has closed what had to be closed
 }
 
 // letGoAfter is how long what a session has left behind may take to leave.
