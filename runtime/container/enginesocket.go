@@ -2,6 +2,7 @@ package container
 
 import (
 	"bufio"
+	"fmt"
 	"os"
 	"strconv"
 	"strings"
@@ -22,14 +23,15 @@ import (
 type listener struct{ inode, path string }
 
 // unixListeners lists the listening sockets of this process's network namespace. Source: proc(5), /proc/net/unix.
-func unixListeners() []listener {
+func unixListeners() ([]listener, error) {
 	f, err := os.Open("/proc/self/net/unix")
 	if err != nil {
-		return nil
+		return nil, fmt.Errorf("list unix sockets: %w", err)
 	}
 	defer f.Close()
 	var out []listener
-	for lines := bufio.NewScanner(f); lines.Scan(); {
+	lines := bufio.NewScanner(f)
+	for lines.Scan() {
 		const listening, number = "00010000", 8 // __SO_ACCEPTCON; columns
 		// Num: RefCount Protocol Flags Type St Inode Path; the path may have spaces.
 		head, path, found := strings.Cut(lines.Text(), " /")
@@ -38,7 +40,10 @@ func unixListeners() []listener {
 			out = append(out, listener{fields[6], "/" + path})
 		}
 	}
-	return out
+	if err := lines.Err(); err != nil {
+		return nil, fmt.Errorf("list unix sockets: %w", err)
+	}
+	return out, nil
 }
 
 // engines are the programs to whom a connection is as good as root, by the first 15 bytes of their names.
@@ -50,7 +55,7 @@ var engines = map[string]bool{ //nolint:gochecknoglobals // a constant table
 
 // engineListeners finds the engine behind each source of a bind mount that is a socket or a directory: "dockerd (pid 7),
 // which listens on /srv/api", by the mount's index. Most hosts have none of it beneath what is mounted.
-func engineListeners(list sources) map[int]string {
+func engineListeners(list sources) (map[int]string, error) {
 	var all []listener
 	asked := false
 	var out map[int]string
@@ -59,7 +64,11 @@ func engineListeners(list sources) map[int]string {
 			continue
 		}
 		if !asked {
-			all, asked = unixListeners(), true
+			var err error
+			if all, err = unixListeners(); err != nil {
+				return nil, err // what can't be looked at may be an engine's
+			}
+			asked = true
 		}
 		for _, l := range all {
 			if !l.within(src) {
@@ -74,7 +83,7 @@ func engineListeners(list sources) map[int]string {
 			}
 		}
 	}
-	return out
+	return out, nil
 }
 
 // within reports whether a socket is the source or lies in it.

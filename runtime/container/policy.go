@@ -113,7 +113,10 @@ func (cr *creation) hostFacts(profile *profiles.Profile) (profiles.HostFacts, er
 		if err := cr.openOverlays(); err != nil {
 			return facts, err
 		}
-		listening = engineListeners(cr.src)
+		var err error
+		if listening, err = engineListeners(cr.src); err != nil {
+			return facts, err
+		}
 	}
 	for i, s := range cr.src {
 		if s != nil {
