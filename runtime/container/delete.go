@@ -75,7 +75,7 @@ func (c *Container) delete(ctx context.Context, force bool) error {
 	}
 	c.closeSupervisor(ctx)
 	c.leavePod()
-	if err := c.destroyCgroup(); err != nil {
+	if err := c.destroyCgroup(ctx); err != nil {
 		return err
 	}
 	if c.state.RDT != nil {
@@ -108,12 +108,23 @@ func (c *Container) runPoststop(ctx context.Context) {
 	}
 }
 
-func (c *Container) destroyCgroup() error {
+// destroyCgroup removes the cgroups. An exec takes no lock: one that had looked before the first process was killed may
+// join them after everything in them was, and a pause may have frozen it there, so what is found in them is killed again.
+func (c *Container) destroyCgroup(ctx context.Context) error {
 	g, err := c.cgroupGroup()
 	if err != nil || g == nil {
 		return err
 	}
-	if err := g.Destroy(); err != nil {
+	const rounds = 5 // Destroy waits a second in each
+	for range rounds {
+		if err = g.Destroy(); !errors.Is(err, unix.EBUSY) {
+			break
+		}
+		if kerr := g.Kill(ctx); kerr != nil {
+			return fmt.Errorf("kill what has joined container %q late: %w", c.id, kerr)
+		}
+	}
+	if err != nil {
 		return fmt.Errorf("remove cgroup of container %q: %w", c.id, err)
 	}
 	return nil
