@@ -124,8 +124,8 @@ func planPersonality`, "TestAttack_CVE_2022_0811_SysctlSmuggling", "",
 			[2]string{},
 		},
 		{
-			"an engine is known by its process", "runtime/container/policy.go", "listening = engineListeners(cr.src)",
-			"listening = map[int]string{}", "TestAttack_EngineSocketUnderAnotherName", "",
+			"an engine is known by its process", "runtime/container/policy.go", "listening, err = engineListeners(cr.src)",
+			"listening, err = map[int]string{}, nil", "TestAttack_EngineSocketUnderAnotherName", "",
 			[2]string{},
 		},
 		{
