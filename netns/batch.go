@@ -81,6 +81,11 @@ func (b *batch) u32(typ uint16, v uint32) {
 	b.buf = binary.BigEndian.AppendUint32(b.buf, v)
 }
 
+func (b *batch) u64(typ uint16, v uint64) {
+	b.header(typ, 8)
+	b.buf = binary.BigEndian.AppendUint64(b.buf, v)
+}
+
 func (b *batch) nest(typ uint16, body func()) {
 	at := len(b.buf)
 	b.header(typ|nlAttrNested, 0)

@@ -36,6 +36,8 @@ type GatewayRules struct {
 	CgroupID uint64
 	// Own are the namespace's own addresses, which stay reachable from within.
 	Own []netip.Addr
+	// TellRefused has what is refused be told to who has the socket of OpenRefusedLog, where the kernel can.
+	TellRefused bool
 }
 
 // planGateway compiles the rules. It makes no syscalls.
@@ -72,8 +74,11 @@ func planGateway(g GatewayRules) *table {
 		}})
 	filter = append(filter, passed...)
 	filter = append(filter,
-		accept("ct direction reply ct state established,related", slices.Concat(isReply(), ctState(ctEstablished|ctRelated))),
-		refuse("", nil))
+		accept("ct direction reply ct state established,related", slices.Concat(isReply(), ctState(ctEstablished|ctRelated))))
+	if g.TellRefused {
+		filter = append(filter, tellRefused())
+	}
+	filter = append(filter, refuse("", nil))
 	return &table{
 		[]set{neighbourSet(), ownSet("own4", keyAddr4(), own4), ownSet("own6", keyAddr6(), own6)},
 		[]chain{
@@ -127,11 +132,16 @@ func inCgroup(id uint64) []expr {
 // InstallGateway puts the rules into force in ns, as Install does, and then lifts what Hold or Install of ModeGateway put
 // there. There is no moment without rules. The namespace's routes come from RouteNames.
 func InstallGateway(ns *os.File, g GatewayRules) error {
-	packet, steps := planGateway(g).encode()
 	nft, err := dialIn(ns, unix.NETLINK_NETFILTER)
 	if err == nil {
 		defer nft.Close()
+		packet, steps := planGateway(g).encode()
 		err = nft.transact(packet, func() []string { return steps })
+		if g.TellRefused && lacks(err) { // of a kernel without limits or logs; nothing was changed
+			g.TellRefused = false
+			packet, steps = planGateway(g).encode()
+			err = nft.transact(packet, func() []string { return steps })
+		}
 	}
 	if err == nil {
 		err = lift(ns)

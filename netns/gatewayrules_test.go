@@ -1,6 +1,7 @@
 package netns
 
 import (
+	"bytes"
 	"errors"
 	"os"
 	"os/exec"
@@ -8,12 +9,13 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"golang.org/x/sys/unix"
 )
 
 func testGatewayRules() GatewayRules {
-	return GatewayRules{Tag: "0123456789abcdef", TCPPort: 4001, DNSPort: 4002, Own: addrs("172.30.0.2", "198.19.255.254", "fd30::2")}
+	return GatewayRules{Tag: "0123456789abcdef", TCPPort: 4001, DNSPort: 4002, Own: addrs("172.30.0.2", "198.19.255.254", "fd30::2"), TellRefused: true}
 }
 
 func gatewayText(g GatewayRules) string {
@@ -97,6 +99,41 @@ func TestHasGateway(t *testing.T) {
 	}
 	if has, err := HasGateway(s.ns, "another"); has || !errors.Is(err, ErrOtherGateway) {
 		t.Errorf("another tag: %v, %v", has, err)
+	}
+}
+
+// What the rules refuse is told to who holds the socket, and to nobody else.
+func TestRefusedLog(t *testing.T) {
+	if !isolated(t) {
+		return
+	}
+	s := newSpace(t)
+	must(t, LoopbackUp(s.ns))
+	log, err := OpenRefusedLog(s.ns)
+	must(t, err)
+	defer log.Close()
+	if second, err := OpenRefusedLog(s.ns); err == nil {
+		second.Close()
+		t.Error("two listen")
+	}
+	_, err = RouteNames(s.ns, true, true)
+	must(t, err)
+	must(t, InstallGateway(s.ns, testGatewayRules()))
+	to := addrs("93.184.216.34", "2606:2800::9")
+	s.refused("udp", unix.EPERM, endpoints(443, to[0].String(), to[1].String())...)
+	said := []byte{}
+	buf := make([]byte, 4<<10)
+	for end := time.Now().Add(time.Minute); time.Now().Before(end) && !(bytes.Contains(said, to[0].AsSlice()) && bytes.Contains(said, to[1].AsSlice())); {
+		if n, _, err := unix.Recvfrom(int(log.Fd()), buf, unix.MSG_DONTWAIT); err == nil {
+			said = append(said, buf[:n]...)
+		} else {
+			time.Sleep(time.Millisecond)
+		}
+	}
+	for _, a := range to {
+		if !bytes.Contains(said, a.AsSlice()) {
+			t.Errorf("nothing is said of %s", a)
+		}
 	}
 }
 

@@ -65,6 +65,7 @@ func run() error {
 // descriptors are what this process was given.
 type descriptors struct {
 	config, task, log, control *os.File
+	refused                    *os.File // nil where the kernel tells of no refused packets
 	authority, authorityKey    *os.File // nil where TLS is never inspected
 	tcp, dns, dnstcp           []*os.File
 }
@@ -85,6 +86,8 @@ func inherited(names string) (*descriptors, error) {
 			d.log = f
 		case "control":
 			d.control = f
+		case "refused":
+			d.refused = f
 		case "authority":
 			d.authority = f
 		case "authoritykey":
@@ -160,7 +163,7 @@ func (d *descriptors) trust(c *wire.Config) (t gateway.Trust, err error) {
 }
 
 func (d *descriptors) sockets() (s gateway.Sockets, err error) {
-	s.TCP = d.tcp
+	s.TCP, s.Refused = d.tcp, d.refused
 	for _, f := range d.dns {
 		p, err := net.FilePacketConn(f)
 		if err != nil {

@@ -28,6 +28,8 @@ type Sockets struct {
 	DNS     []net.PacketConn // redirected questions
 	DNSTCP  []net.Listener
 	Control *net.UnixListener // of the host; nil for none
+	// Refused tells of packets that the rules refuse by themselves ([netns.OpenRefusedLog]); nil for none.
+	Refused *os.File
 }
 
 // Gateway is one running gateway.
@@ -130,6 +132,9 @@ func (g *Gateway) Run(ctx context.Context, s Sockets) error {
 	}
 	if s.Control != nil {
 		go g.control(s.Control)
+	}
+	if s.Refused != nil {
+		go (&refusedPackets{g: g, seen: map[refusedPacket]time.Time{}}).watch(ctx, s.Refused)
 	}
 	g.log.add(Event{Event: "start"})
 	<-ctx.Done()

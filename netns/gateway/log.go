@@ -15,7 +15,7 @@ import (
 type Event struct {
 	Time      time.Time `json:"time"`
 	Container string    `json:"container"`
-	// Event is dns, connect, request, close, control, credential, limit, start, suppressed or summary.
+	// Event is dns, connect, packet, request, close, control, credential, limit, start, suppressed or summary.
 	Event    string          `json:"event"`
 	Decision string          `json:"decision,omitempty"` // allow or refuse
 	Name     string          `json:"name,omitempty"`

@@ -157,6 +157,11 @@ func (c *Container) startGateway(ns *os.File, policy *Policy, others []podMember
 	rules := netns.GatewayRules{
 		Tag: c.rt.podTag(), TCPPort: sockets.TCPPort, DNSPort: sockets.DNSPort, Own: append(own, lo...),
 	}
+	// What is refused is refused also where nobody can be told of it.
+	if g.refused, err = netns.OpenRefusedLog(ns); err == nil {
+		defer g.refused.Close()
+		rules.TellRefused = true
+	}
 	if linked {
 		g.ns = ns
 		if g.cgroup, rules.CgroupID, err = gatewayCgroup(); err != nil {

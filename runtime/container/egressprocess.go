@@ -42,6 +42,8 @@ type gatewayProcess struct {
 	c       *Container
 	sockets *netns.GatewaySockets
 	config  *wire.Config
+	// refused is the socket of netns.OpenRefusedLog, nil for none.
+	refused *os.File
 	// inspection is nil if it looks into no TLS.
 	inspection *Inspection
 	// ns is the network namespace that it runs in, nil for the host's; cgroup a directory of the cgroup2 hierarchy.
@@ -217,6 +219,12 @@ func (g *gatewayProcess) donate() (files []*os.File, names []string, parent *os.
 			add("control", control)
 		}
 	}
+	if err == nil && g.refused != nil {
+		var f *os.File
+		if f, err = duplicate(g.refused); err == nil {
+			add("refused", f)
+		}
+	}
 	if err == nil && g.inspection != nil {
 		var cert, key *os.File
 		if cert, key, err = g.inspection.open(); err == nil {
@@ -233,15 +241,24 @@ func (g *gatewayProcess) donate() (files []*os.File, names []string, parent *os.
 		list []*os.File
 	}{{"tcp", g.sockets.TCP}, {"dns", g.sockets.DNS}, {"dnstcp", g.sockets.DNSTCP}} {
 		for _, f := range kind.list {
-			fd, err := unix.FcntlInt(f.Fd(), unix.F_DUPFD_CLOEXEC, 3)
+			f, err := duplicate(f)
 			if err != nil {
 				parent.Close()
-				return files, names, nil, fmt.Errorf("duplicate socket: %w", err)
+				return files, names, nil, err
 			}
-			add(kind.name, os.NewFile(uintptr(fd), kind.name))
+			add(kind.name, f)
 		}
 	}
 	return files, names, parent, nil
+}
+
+// duplicate makes a second descriptor of a socket, which the caller closes.
+func duplicate(f *os.File) (*os.File, error) {
+	fd, err := unix.FcntlInt(f.Fd(), unix.F_DUPFD_CLOEXEC, 3)
+	if err != nil {
+		return nil, fmt.Errorf("duplicate socket: %w", err)
+	}
+	return os.NewFile(uintptr(fd), f.Name()), nil
 }
 
 func closeFiles(files []*os.File) {
