@@ -1,9 +1,11 @@
 package profilefile
 
 import (
+	"cmp"
 	"fmt"
 	"path"
 	"slices"
+	"strconv"
 	"strings"
 
 	"go.yaml.in/yaml/v3"
@@ -16,7 +18,7 @@ import (
 // one of the two. Only what the file itself has counts: to take back what a parent grants is what extending is for.
 func contradictions(p *profiles.Profile, root *yaml.Node) error {
 	for _, check := range []func(*profiles.Profile, *yaml.Node) error{
-		contradictSyscalls, contradictEnvironment, contradictHide, contradictWorkspace, contradictNetwork,
+		contradictSyscalls, contradictEnvironment, contradictHide, contradictWorkspace, contradictNetwork, contradictInspect,
 	} {
 		if err := check(p, root); err != nil {
 			return err
@@ -149,6 +151,30 @@ func contradictNetwork(p *profiles.Profile, root *yaml.Node) error {
 	for i, r := range p.Network.Deny {
 		if slices.Contains(p.Network.Allow, r) {
 			return item(deny, i, "network.deny: %q is in network.allow, too: say one of the two", r)
+		}
+	}
+	return nil
+}
+
+// contradictInspect refuses a credential that is put into inspected requests where no rule lets a request pass.
+func contradictInspect(p *profiles.Profile, root *yaml.Node) error {
+	list, n := said(root, "network", "credentials"), &p.Network
+	if list == nil {
+		return nil
+	}
+	policy, err := egress.Compile(egress.Config{Allow: n.Allow, Deny: n.Deny, RuleSets: n.RuleSets, Addresses: n.Addresses})
+	if err != nil {
+		return err
+	}
+	for i := range n.Credentials {
+		c := &n.Credentials[i]
+		host, text, _ := strings.Cut(c.Destination, ":")
+		port, err := strconv.ParseUint(cmp.Or(text, "443"), 10, 16)
+		if !c.Inspect || err != nil { // Validate has said what a destination is
+			continue
+		}
+		if d := policy.Connect(host, uint16(port), egress.TLS); !d.Allowed {
+			return item(list, i, "network.credentials: %s is for requests to %s, and they do not pass: %s", c.Name, c.Destination, d.Reason)
 		}
 	}
 	return nil

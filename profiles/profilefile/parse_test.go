@@ -221,6 +221,7 @@ func TestParse_Errors(t *testing.T) {
 		{"a quota of nothing", head + "filesystem:\n  workspace:\n    mode: direct\n    quota: 1GiB\n", "f.yaml:8: filesystem.workspace.quota: means nothing"},
 		{"read-only and written", head + "filesystem: {write: [$WORKSPACE/out], workspace: {mode: readonly}}\n", "f.yaml:5: filesystem.write: $WORKSPACE/out can't be written"},
 		{"a host allowed and denied", gated + "  allow: [\"example.org:443\"]\n  deny: [\"example.org:443\"]\n", "f.yaml:8: network.deny: \"example.org:443\" is in network.allow, too"},
+		{"a credential for nobody", gated + "  credentials:\n  - {name: a, file: /k, destination: a.test, present: bearer}\n  - {name: b, file: /k, destination: b.test:8443, present: bearer, inspect: true, placeholderEnv: B}\n", "f.yaml:9: network.credentials: b is for requests to b.test:8443, and they do not pass: no rule allows b.test:8443"},
 		{"a host in capitals", gated + "  allow:\n  - example.org:443\n  - GET http://Example.org:80/Path\n", "f.yaml:9: network.allow: \"GET http://Example.org:80/Path\": write the name in lower case: example.org:80"},
 		{"a dot behind a host", gated + "  allow: [\"example.org.:443\"]\n", "f.yaml:7: network.allow: network rule \"example.org.:443\": a trailing dot"},
 		{"an address in disguise", gated + "  allow: [\"0x7f000001:443\"]\n", "f.yaml:7: network.allow: network rule \"0x7f000001:443\""},
