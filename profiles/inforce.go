@@ -15,9 +15,10 @@ const (
 	InForceText    = "policy.txt"
 	InForceDenials = "denials.jsonl"
 	// InForceAuthority is who signs what the task sees where TLS is inspected, InForceBundle that and the host's own
-	// authorities; both in PEM, and there only under a profile that has TLS inspected.
+	// authorities in PEM, InForceKeystore the latter as Java wants it; there only under a profile that has TLS inspected.
 	InForceAuthority = "authority.pem"
 	InForceBundle    = "trusted.pem"
+	InForceKeystore  = "trusted.jks"
 	// PolicyVariable and DenialsVariable tell a task where they are.
 	PolicyVariable  = "AGENTSAFE_POLICY"
 	DenialsVariable = "AGENTSAFE_DENIALS"

@@ -225,3 +225,26 @@ func TestInspection_Log(t *testing.T) {
 		}
 	}
 }
+
+// TestInspection_JVM: Java finds its trust store by a variable.
+func TestInspection_JVM(t *testing.T) {
+	if os.Getenv("AGENTSAFE_TEST_LONG") == "" {
+		t.Skip("probe AGENTSAFE_TEST_LONG: not set, and the client takes its time")
+	}
+	need(t, "java")
+	trustWorld(t)
+	lines, _ := inspection(t)
+	box.MustRun(t, ctl(t), "profile", "install", profileFile(t, inspectedRules()))
+	configure(t, append([]string{`selectable = ["net"]`}, lines...)...)
+	folder := box.TempDir(t)
+	if err := outside.folder(folder); err != nil {
+		t.Fatal(err)
+	}
+	for _, r := range ctlRoutes(t, "net") {
+		const script = "java Get.java https://example.com/x && java Get.java https://dual.test/y; java Get.java https://example.com/secret"
+		const want = `(?s)^world: example.com /x\n.*world: dual.test /y\n.*does not cover this method or path`
+		if got := r.run(t, folder, script); !regexp.MustCompile(want).MatchString(got.Stdout) || !strings.Contains(got.Stderr, "trusted.jks") {
+			t.Errorf("%s: want %s\n%v", r.name, want, got)
+		}
+	}
+}

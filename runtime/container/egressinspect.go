@@ -7,6 +7,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 
 	specs "github.com/opencontainers/runtime-spec/specs-go"
 	"golang.org/x/sys/unix"
@@ -147,5 +148,21 @@ func inspectEnv(p *specs.Process, i *Inspection) {
 	} {
 		env = setEnv(env, name, profiles.InForceDir+"/"+profiles.InForceBundle)
 	}
-	p.Env = setEnv(env, "NODE_EXTRA_CA_CERTS", profiles.InForceDir+"/"+profiles.InForceAuthority)
+	env = setEnv(env, "NODE_EXTRA_CA_CERTS", profiles.InForceDir+"/"+profiles.InForceAuthority)
+	p.Env = javaEnv(env)
+}
+
+// javaEnv has every JVM trust the store, behind what it is told already. A JVM says on its standard error that it was told.
+func javaEnv(env []string) []string {
+	const name = "JAVA_TOOL_OPTIONS"
+	const option = "-Djavax.net.ssl.trustStore=" + profiles.InForceDir + "/" + profiles.InForceKeystore
+	value := option
+	for _, kv := range env {
+		if have, ok := strings.CutPrefix(kv, name+"="); ok && have != "" && !strings.Contains(have, option) {
+			value = have + " " + option
+		} else if ok && have != "" {
+			value = have // an exec may have been given the variables of the first process
+		}
+	}
+	return setEnv(env, name, value)
 }

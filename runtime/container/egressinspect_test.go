@@ -91,4 +91,11 @@ func TestInspectEnv(t *testing.T) {
 	if slices.Contains(p.Env, before[0]) {
 		t.Errorf("%v", p.Env)
 	}
+	const java = "-Djavax.net.ssl.trustStore=/dev/agentsafe/trusted.jks"
+	for have, want := range map[string]string{"": java, "-Xmx1g": "-Xmx1g " + java, "-Xmx1g " + java: "-Xmx1g " + java} {
+		p := &specs.Process{Env: []string{"JAVA_TOOL_OPTIONS=" + have}}
+		if inspectEnv(p, &Inspection{}); !slices.Contains(p.Env, "JAVA_TOOL_OPTIONS="+want) {
+			t.Errorf("%q: %v", have, p.Env)
+		}
+	}
 }

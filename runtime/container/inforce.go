@@ -87,7 +87,8 @@ func (cr *creation) disclose(context.Context) error {
 		if err != nil {
 			return fmt.Errorf("read whom the task has to trust: %w", err)
 		}
-		files = append(files, disclosed{profiles.InForceAuthority, authority}, disclosed{profiles.InForceBundle, bundle})
+		files = append(files, disclosed{profiles.InForceAuthority, authority}, disclosed{profiles.InForceBundle, bundle},
+			disclosed{profiles.InForceKeystore, trustStore(bundle, cr.c.state.Created)})
 	}
 	for _, f := range files {
 		if err := writeReadable(dir, f.name, f.data); err != nil {
@@ -173,7 +174,7 @@ func (c *Container) removeInForce() error {
 	if err == nil || errors.Is(err, unix.ENOENT) {
 		return nil
 	}
-	for _, name := range []string{profiles.InForcePolicy, profiles.InForceText, profiles.InForceDenials, profiles.InForceAuthority, profiles.InForceBundle} {
+	for _, name := range []string{profiles.InForcePolicy, profiles.InForceText, profiles.InForceDenials, profiles.InForceAuthority, profiles.InForceBundle, profiles.InForceKeystore} {
 		if err := unix.Unlinkat(int(c.dir.Fd()), InForceDir+"/"+name, 0); err != nil && !errors.Is(err, unix.ENOENT) {
 			return fmt.Errorf("remove %s of container %q: %w", name, c.id, err)
 		}
