@@ -119,7 +119,7 @@ func (l *loop) hear(on bool) {
 // accept takes connections off one listener.
 func (l *loop) accept(at listener) {
 	for range acceptsAtOnce {
-		fd, _, err := unix.Accept4(at.fd, unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK)
+		fd, err := acceptFD(at.fd)
 		switch {
 		case err == nil:
 			l.receive(fd, at.v6)
@@ -206,22 +206,23 @@ func (g *Gateway) newFlow(s *session) *flow {
 // soOriginalDst is SO_ORIGINAL_DST of linux/netfilter_ipv4.h and IP6T_SO_ORIGINAL_DST of its sibling.
 const soOriginalDst = 80
 
+var errNoDestination = errors.New("the kernel does not say where the connection was going")
+
 // originalDestination returns where a redirected connection was going. A connection that the task made to the gateway's
 // own port was not redirected; its destination is that port, which no rule allows.
 func originalDestination(fd int, v6 bool) (netip.AddrPort, error) {
-	if !v6 {
-		// A struct sockaddr_in has the size of the first field of this option's type.
-		m, err := unix.GetsockoptIPv6Mreq(fd, unix.IPPROTO_IP, soOriginalDst)
-		if err != nil {
-			return netip.AddrPort{}, err
-		}
-		b := m.Multiaddr
-		return netip.AddrPortFrom(netip.AddrFrom4([4]byte(b[4:8])), uint16(b[2])<<8|uint16(b[3])), nil
+	// A struct sockaddr_in or sockaddr_in6: family, port, and behind the flow information of the latter the address.
+	var b [unix.SizeofSockaddrInet6]byte
+	level, size := unix.IPPROTO_IP, unix.SizeofSockaddrInet4
+	if v6 {
+		level, size = unix.IPPROTO_IPV6, unix.SizeofSockaddrInet6
 	}
-	m, err := unix.GetsockoptIPv6MTUInfo(fd, unix.IPPROTO_IPV6, soOriginalDst)
-	if err != nil {
-		return netip.AddrPort{}, err
+	if n, err := option(fd, level, soOriginalDst, b[:size]); err != nil || n < size {
+		return netip.AddrPort{}, errors.Join(err, errNoDestination)
 	}
-	port := m.Addr.Port // in network order
-	return netip.AddrPortFrom(netip.AddrFrom16(m.Addr.Addr), port>>8|port<<8), nil
+	addr := netip.AddrFrom4([4]byte(b[4:8]))
+	if v6 {
+		addr = netip.AddrFrom16([16]byte(b[8:24]))
+	}
+	return netip.AddrPortFrom(addr, uint16(b[2])<<8|uint16(b[3])), nil
 }

@@ -18,6 +18,8 @@ type flow struct {
 	out, in          way // from and to the task
 	slot             int32
 	closed           bool
+	// queued says that the loop comes back to it without an event; kept that keepAlive has been asked for.
+	queued, kept bool
 	// active is when the last byte moved; headBy, if it is set, when what the filters wait for has to be there.
 	active, headBy time.Time
 	// opening is what is waited for before any byte is relayed; nil once it is there.
@@ -98,19 +100,23 @@ const moves = 4
 
 // turn moves what can be moved. It reports whether more could be at once, and ends the flow on an error.
 func (f *flow) turn(m *means, now time.Time) (more bool, err error) {
-	outMore, err := f.advance(&f.out, &f.client, &f.upstream, f.count, m, now)
+	outMore, err := f.advance(&f.out, &f.in, &f.client, &f.upstream, f.count, m, now)
 	if err != nil {
 		return false, err
 	}
-	inMore, err := f.advance(&f.in, &f.upstream, &f.client, f.countIn, m, now)
+	inMore, err := f.advance(&f.in, &f.out, &f.upstream, &f.client, f.countIn, m, now)
 	return outMore || inMore, err
 }
 
 // finished says that both directions have ended in order.
 func (f *flow) finished() bool { return f.out.shut && f.in.shut }
 
-func (f *flow) advance(w *way, from, to *end, count func(int64) bool, m *means, now time.Time) (more bool, err error) {
+func (f *flow) advance(w, other *way, from, to *end, count func(int64) bool, m *means, now time.Time) (more bool, err error) {
 	for range moves {
+		if w.over() && other.shut { // closing says the same, and both are closed right away
+			w.shut = true
+			return false, nil
+		}
 		progress, err := w.step(from, to, count, m)
 		if err != nil {
 			return false, err
@@ -122,6 +128,9 @@ func (f *flow) advance(w *way, from, to *end, count func(int64) bool, m *means, 
 	}
 	return true, nil
 }
+
+// over says that everything has been passed on but the end.
+func (w *way) over() bool { return w.eof && w.free == 0 && w.piped == 0 }
 
 // step makes one move: it writes what is there, else it reads.
 func (w *way) step(from, to *end, count func(int64) bool, m *means) (progress bool, err error) {
@@ -135,7 +144,7 @@ func (w *way) step(from, to *end, count func(int64) bool, m *means) (progress bo
 	case w.eof:
 		// An end of file is passed on as one; errors are resets, so that a reset never looks like a complete transfer.
 		w.shut = true
-		return true, ignoreNotConnected(unix.Shutdown(to.fd, unix.SHUT_WR))
+		return true, ignoreNotConnected(shutdownFD(to.fd))
 	case !from.readable:
 		return false, nil
 	case w.filter != nil:
@@ -158,7 +167,7 @@ func (w *way) writeHeld(to *end) (bool, error) {
 	if !to.writable {
 		return false, nil
 	}
-	n, err := unix.SendmsgN(to.fd, w.held[:w.free], nil, nil, unix.MSG_NOSIGNAL|unix.MSG_DONTWAIT)
+	n, err := sendFD(to.fd, w.held[:w.free])
 	if errors.Is(err, unix.EAGAIN) {
 		to.writable = false
 		return false, nil
@@ -175,7 +184,7 @@ func (w *way) writeHeld(to *end) (bool, error) {
 
 // readHeld reads for the filter.
 func (w *way) readHeld(from *end, count func(int64) bool, m *means) (bool, error) {
-	n, err := unix.Read(from.fd, m.buf[:])
+	n, err := readFD(from.fd, m.buf[:])
 	switch {
 	case errors.Is(err, unix.EINTR):
 		return true, nil
@@ -217,7 +226,7 @@ func (w *way) decide() error {
 
 // pass copies a small piece to the other side. What that does not take at once is held.
 func (w *way) pass(from, to *end, count func(int64) bool, m *means) (bool, error) {
-	n, err := unix.Read(from.fd, m.buf[:])
+	n, err := readFD(from.fd, m.buf[:])
 	switch {
 	case errors.Is(err, unix.EINTR):
 		return true, nil
@@ -239,7 +248,7 @@ func (w *way) pass(from, to *end, count func(int64) bool, m *means) (bool, error
 		from.readable = false // less than was asked for is all there was, and what comes next is a new edge
 	}
 	if to.writable {
-		sent, err := unix.SendmsgN(to.fd, b, nil, nil, unix.MSG_NOSIGNAL|unix.MSG_DONTWAIT)
+		sent, err := sendFD(to.fd, b)
 		switch {
 		case errors.Is(err, unix.EAGAIN):
 			to.writable = false
@@ -314,7 +323,7 @@ func (f *flow) release(reset bool) {
 		if reset {
 			resetFD(e.fd)
 		} else {
-			unix.Close(e.fd)
+			closeFD(e.fd)
 		}
 		e.fd = -1
 	}

@@ -8,7 +8,6 @@ import (
 	"io"
 	"net"
 	"net/http"
-	"net/netip"
 	"os"
 	"runtime"
 	"slices"
@@ -157,7 +156,6 @@ type session struct {
 	g     *Gateway
 	conn  *net.TCPConn
 	begin time.Time
-	from  netip.Addr // this side's address of the connection outwards, once it is relayed; mu guards it
 	// name is where it goes, "" for an address; address is what the task connected to.
 	name    string
 	address string

@@ -25,6 +25,8 @@ type loop struct {
 	ready []*flow
 	now   time.Time
 	swept time.Time
+	// lively says that there was something to do a moment ago.
+	lively bool
 
 	// g is what the listeners accept for, until ctx ends; nil for a loop that only relays.
 	g         *Gateway
@@ -155,6 +157,7 @@ func (l *loop) run() {
 			l.notice(&events[i])
 		}
 		for _, f := range again {
+			f.queued = false
 			l.serve(f)
 		}
 		// Only now: until here a slot means the flow that it meant when the events were read.
@@ -174,8 +177,9 @@ func (l *loop) run() {
 //
 // The wait is the thread's own. The Go runtime's poller would wait for the epoll instance as for any other file, and pass
 // the news on by way of its scheduler: two to three changes of thread for each event, which is most of what a small
-// message costs. The price is a processor of the runtime's that others can't have for as long as this thread waits, until
-// the runtime notices; there is one more of them than loops.
+// message costs. At first the runtime is not told either (see calls_unsafe.go): the price is a processor of its that others
+// can't have meanwhile, and there is one more of them than loops. A loop that has had nothing to do for a while tells it, and
+// then nothing of this process runs until something happens.
 func (l *loop) wait(events []unix.EpollEvent) int {
 	timeout := -1 // without a flow nothing has to be swept
 	switch {
@@ -186,19 +190,31 @@ func (l *loop) wait(events []unix.EpollEvent) int {
 	case len(l.flows) > len(l.free):
 		timeout = int(max(0, sweepEvery-l.now.Sub(l.swept))/time.Millisecond) + 1
 	}
-	n, err := unix.EpollWait(l.epoll, events, timeout)
+	wait := unix.EpollWait
+	if l.lively || timeout == 0 {
+		wait = waitHere
+		if timeout < 0 || timeout > lingerMillis {
+			timeout = lingerMillis
+		}
+	}
+	n, err := wait(l.epoll, events, timeout)
 	if err != nil && !errors.Is(err, unix.EINTR) {
 		panic(err) // the descriptor is ours: fail closed
 	}
+	// An interruption is the runtime's, which wants its processor.
+	l.lively = n > 0 || timeout == 0
 	return max(n, 0)
 }
+
+// lingerMillis is how long a loop that has just had something to do waits for more at the runtime's cost.
+const lingerMillis = 20
 
 // notice takes one event of a flow.
 func (l *loop) notice(e *unix.EpollEvent) {
 	if e.Fd < 0 {
 		if e.Fd == -1 {
 			var sink [8]byte
-			unix.Read(l.wake, sink[:]) //nolint:errcheck // it was only to wake
+			readFD(l.wake, sink[:]) //nolint:errcheck // it was only to wake
 		}
 		return
 	}
@@ -215,7 +231,7 @@ func (l *loop) notice(e *unix.EpollEvent) {
 	at.ended = at.ended || e.Events&(unix.EPOLLRDHUP|unix.EPOLLHUP|unix.EPOLLERR) != 0
 	if e.Events&unix.EPOLLERR != 0 && f.opening == nil {
 		// A way that has ended, or that waits for the other side, would not meet the error.
-		if code, err := unix.GetsockoptInt(at.fd, unix.SOL_SOCKET, unix.SO_ERROR); err != nil || code != 0 {
+		if pendingError(at.fd) != nil {
 			l.finish(f, true)
 			return
 		}
@@ -237,7 +253,8 @@ func (l *loop) serve(f *flow) {
 		l.finish(f, true)
 	case f.finished():
 		l.finish(f, false)
-	case more:
+	case more && !f.queued:
+		f.queued = true
 		l.ready = append(l.ready, f)
 	}
 	if f.out.filter == nil && f.in.filter == nil {
@@ -275,6 +292,8 @@ func (l *loop) sweep() {
 			l.expire(f)
 		case l.now.Sub(f.active) > l.idle || !f.headBy.IsZero() && l.now.After(f.headBy):
 			l.finish(f, true)
+		default:
+			f.keepAlive()
 		}
 	}
 }

@@ -2,6 +2,7 @@ package gateway
 
 import (
 	"context"
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"io"
@@ -98,23 +99,23 @@ func (l *loop) dialled(f *flow, o *opening, c link, err error) {
 
 // connectFD begins to connect. On networks as near as this host's own it is connected when that returns.
 func connectFD(to netip.AddrPort) (fd int, connected bool, err error) {
-	family, sa := unix.AF_INET6, unix.Sockaddr(&unix.SockaddrInet6{Port: int(to.Port()), Addr: to.Addr().As16()})
-	if a := to.Addr(); a.Is4() {
-		family, sa = unix.AF_INET, &unix.SockaddrInet4{Port: int(to.Port()), Addr: a.As4()}
+	family := unix.AF_INET6
+	if to.Addr().Is4() {
+		family = unix.AF_INET
 	}
 	if fd, err = unix.Socket(family, unix.SOCK_STREAM|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK, 0); err != nil {
 		return -1, false, os.NewSyscallError("socket", err)
 	}
-	if err = unix.Connect(fd, sa); errors.Is(err, unix.EINPROGRESS) {
+	if err = connectTo(fd, to); errors.Is(err, unix.EINPROGRESS) {
 		// The answer of a near server is there when the kernel lets go of the socket. Asking again tells so without a
 		// further round of the loop.
-		err = unix.Connect(fd, sa)
+		err = connectTo(fd, to)
 	}
 	if connected = err == nil; connected || errors.Is(err, unix.EALREADY) {
-		err = keepAlive(fd)
+		err = setOption(fd, unix.IPPROTO_TCP, unix.TCP_NODELAY, 1)
 	}
 	if err != nil {
-		unix.Close(fd)
+		closeFD(fd)
 		return -1, false, fmt.Errorf("connect to %s: %w", to, err)
 	}
 	return fd, connected, nil
@@ -123,13 +124,28 @@ func connectFD(to netip.AddrPort) (fd int, connected bool, err error) {
 // keepAliveSeconds is how long a silent server is believed to be there.
 const keepAliveSeconds = 60
 
-// keepAlive sets up a connection outwards. Those of the task end with its processes and need nothing of the kind.
-func keepAlive(fd int) error {
-	return errors.Join(
-		unix.SetsockoptInt(fd, unix.IPPROTO_TCP, unix.TCP_NODELAY, 1),
-		unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_KEEPALIVE, 1),
-		unix.SetsockoptInt(fd, unix.IPPROTO_TCP, unix.TCP_KEEPIDLE, keepAliveSeconds),
-	)
+// keepAlive has a connection outwards looked after by the kernel. Most connections end before it is worth asking for that;
+// those of the task end with its processes and need nothing of the kind.
+func (f *flow) keepAlive() {
+	if f.kept {
+		return
+	}
+	f.kept = true
+	// A pair of sockets of this process, with TLS behind it, has no such options and needs none.
+	setOption(f.upstream.fd, unix.SOL_SOCKET, unix.SO_KEEPALIVE, 1)                 //nolint:errcheck // see above
+	setOption(f.upstream.fd, unix.IPPROTO_TCP, unix.TCP_KEEPIDLE, keepAliveSeconds) //nolint:errcheck // likewise
+}
+
+// pendingError takes the error that a socket has met, nil for none.
+func pendingError(fd int) error {
+	var code [4]byte
+	if _, err := option(fd, unix.SOL_SOCKET, unix.SO_ERROR, code[:]); err != nil {
+		return os.NewSyscallError("getsockopt", err)
+	}
+	if e := unix.Errno(binary.NativeEndian.Uint32(code[:])); e != 0 {
+		return e
+	}
+	return nil
 }
 
 // progress looks what has come of what an opening waits for.
@@ -142,8 +158,8 @@ func (l *loop) progress(f *flow) {
 	}
 	if o.connecting && o.cancel == nil && (f.upstream.writable || f.upstream.readable) {
 		o.connecting = false
-		if code, err := unix.GetsockoptInt(f.upstream.fd, unix.SOL_SOCKET, unix.SO_ERROR); err != nil || code != 0 {
-			o.failed = fmt.Errorf("connect to %s: %w", o.remote, errors.Join(err, unix.Errno(code))) //nolint:gosec // an errno
+		if err := pendingError(f.upstream.fd); err != nil {
+			o.failed = fmt.Errorf("connect to %s: %w", o.remote, err)
 		} else {
 			o.connected = true
 		}
@@ -161,7 +177,7 @@ func (l *loop) progress(f *flow) {
 func (l *loop) sniff(f *flow) {
 	o := f.opening
 	for f.client.readable {
-		n, err := unix.Read(f.client.fd, l.means.buf[:])
+		n, err := readFD(f.client.fd, l.means.buf[:])
 		switch {
 		case errors.Is(err, unix.EAGAIN):
 			f.client.readable = false
@@ -232,9 +248,7 @@ func (l *loop) establish(f *flow) {
 		}
 		return
 	}
-	from := localAddressFD(f.upstream.fd)
 	g.mu.Lock()
-	s.from = from
 	killed := s.killed
 	g.mu.Unlock()
 	f.opening, f.active = nil, l.now

@@ -27,9 +27,9 @@ type means struct {
 
 func splice(from, to int) (int, error) {
 	for {
-		n, err := unix.Splice(from, nil, to, nil, spliceBytes, unix.SPLICE_F_MOVE|unix.SPLICE_F_NONBLOCK)
+		n, err := spliceFD(from, to, spliceBytes)
 		if !errors.Is(err, unix.EINTR) {
-			return int(n), err
+			return n, err
 		}
 	}
 }
@@ -76,6 +76,6 @@ func (pool *pipePool) close() {
 }
 
 func (p *pipe) close() {
-	unix.Close(p.r)
-	unix.Close(p.w)
+	closeFD(p.r)
+	closeFD(p.w)
 }

@@ -190,7 +190,7 @@ func reset(c *net.TCPConn) {
 // resetFD is reset of a descriptor.
 func resetFD(fd int) {
 	unix.SetsockoptLinger(fd, unix.SOL_SOCKET, unix.SO_LINGER, &unix.Linger{Onoff: 1}) //nolint:errcheck // closing is what counts
-	unix.Close(fd)
+	closeFD(fd)
 }
 
 // addrPort is the destination of a session without a name.

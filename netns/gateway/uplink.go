@@ -122,7 +122,18 @@ func (g *Gateway) networkChanged(c change) {
 		return
 	}
 	g.web.outward.closeFrom(c.gone)
-	g.closeSessions(func(s *session) bool { return s.flow != nil && s.from == c.gone })
+	for _, l := range g.loops {
+		l.do(func() { l.lose(c.gone) })
+	}
+}
+
+// lose resets the flows that have this address on this side.
+func (l *loop) lose(a netip.Addr) {
+	for _, f := range l.flows {
+		if f != nil && f.opening == nil && localAddressFD(f.upstream.fd) == a {
+			l.finish(f, true)
+		}
+	}
 }
 
 // outward are the connections of web, which its transports keep for further requests.
