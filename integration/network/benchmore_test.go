@@ -127,6 +127,7 @@ dns_nameservers %[2]s
 cache deny all
 access_log none
 cache_log %[1]s/cache.log
+pinger_enable off
 pid_filename %[1]s/squid.pid
 coredump_dir %[1]s
 cache_effective_user proxy
