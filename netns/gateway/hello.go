@@ -46,7 +46,11 @@ func parseHello(data []byte) (hello, error) {
 			return hello{}, fmt.Errorf("a TLS record of %d bytes", n)
 		}
 		part := data[5:min(5+n, len(data))]
-		msg = append(msg, part...)
+		if msg == nil {
+			msg = part[:len(part):len(part)] // in one record, as most: no copy
+		} else {
+			msg = append(msg, part...)
+		}
 		if len(msg) > 0 && msg[0] != handshakeClientHello {
 			return hello{}, errors.New("not a client hello")
 		}
