@@ -51,31 +51,8 @@ func OpenBranch(dir string) (*Branch, error) {
 // Dir is the branch's directory.
 func (b *Branch) Dir() string { return b.dir }
 
-// Open opens the branch so that a process can be cloned into it (clone3 with CLONE_INTO_CGROUP, Linux 5.7), which costs
-// nothing, while each move between cgroups waits for a lock of the whole machine. It returns nil where that can't be done
-// or is not wise: in a v1 cgroup, and where the container is frozen in the same hierarchy, since a clone into a frozen
-// cgroup does not return. The caller closes the file.
-func (b *Branch) Open(g *Group) *os.File {
-	g.mu.Lock()
-	moves := g.state.Unified || g.state.Driver != DriverFS || g.state.Paths[""] == "" || filepath.Dir(b.dir) != g.state.Paths[""]
-	g.mu.Unlock()
-	if moves {
-		return nil
-	}
-	fd, err := unix.Open(b.dir, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
-	if err != nil {
-		return nil // moving it there tells why
-	}
-	var fs unix.Statfs_t
-	if err := unix.Fstatfs(fd, &fs); err != nil || fs.Type != unix.CGROUP2_SUPER_MAGIC {
-		unix.Close(fd)
-		return nil
-	}
-	return os.NewFile(uintptr(fd), b.dir)
-}
-
-// AddTo is the group's AddExec for a process that belongs into one of its branches. born says that it was cloned into it.
-func (b *Branch) AddTo(g *Group, pid, initPID int, born bool) error {
+// AddTo is the group's AddExec for a process that belongs into one of its branches, where Group.Enter opens no way.
+func (b *Branch) AddTo(g *Group, pid, initPID int) error {
 	g.mu.Lock()
 	unified, systemd := g.state.Paths[""], g.state.Driver != DriverFS
 	inUnified := unified != "" && filepath.Dir(b.dir) == unified
@@ -95,9 +72,6 @@ func (b *Branch) AddTo(g *Group, pid, initPID int, born bool) error {
 		if err := placeProcess(dir, pid); err != nil && !g.isOptional(dir, err) {
 			return fmt.Errorf("add process %d to cgroup %s: %w", pid, dir, err)
 		}
-	}
-	if born {
-		return nil
 	}
 	return b.Add(pid)
 }

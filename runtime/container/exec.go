@@ -52,7 +52,8 @@ type Process struct {
 	child *initproc.Child
 	// cgroup holds this process and its descendants, nil if they are not told from the container's others.
 	cgroup *cgroup.Branch
-	born   bool // in cgroup
+	// entered says that the process goes into its control groups by itself.
+	entered bool
 	// exited tells the supervisor of the end; nil if there is none.
 	exited   func(pid, status int) (timedOut bool)
 	timedOut bool // known once Wait has returned
@@ -210,7 +211,7 @@ func (c *Container) execute(ctx context.Context, o *ExecOptions) (*Process, erro
 	defer closeFiles(ends)
 	defer closeOutputs(outs)
 	if err == nil {
-		p.child, err = c.spawnExec(counted, process, pidfd, tx, c.birthplace(p))
+		p.child, err = c.spawnExec(counted, process, pidfd, tx, p)
 	}
 	if err == nil {
 		err = explainExec(c.admitUntil(ctx, p, process, o.Cgroups), process.Args)
@@ -284,25 +285,22 @@ func (c *Container) checkExec(o *ExecOptions) error {
 	return nil
 }
 
-// birthplace opens the process's sub-cgroup if it can be cloned into it; nil if it has to be moved there.
-func (c *Container) birthplace(p *Process) *os.File {
-	if p.cgroup == nil {
-		return nil
+// entrance opens the way into the process's control groups; nil if it has to be placed there.
+func (c *Container) entrance(p *Process, sub map[string]string) (*cgroup.Entrance, error) {
+	if len(sub) > 0 {
+		return nil, nil //nolint:nilnil // admit finds the sub-cgroups
 	}
 	g, err := c.cgroupGroup()
 	if err != nil || g == nil {
-		return nil // admit tells
+		return nil, err
 	}
-	dir := p.cgroup.Open(g)
-	p.born = dir != nil
-	return dir
+	e, err := g.Enter(p.cgroup)
+	p.entered = e != nil
+	return e, err
 }
 
-// spawnExec starts the child; it takes ownership of birthplace, which may be nil.
-func (c *Container) spawnExec(o *ExecOptions, process *specs.Process, pidfd *os.File, tx *transaction, birthplace *os.File) (*initproc.Child, error) {
-	if birthplace != nil {
-		defer birthplace.Close()
-	}
+// spawnExec starts the child.
+func (c *Container) spawnExec(o *ExecOptions, process *specs.Process, pidfd *os.File, tx *transaction, p *Process) (*initproc.Child, error) {
 	root, err := os.OpenFile("/proc/"+strconv.Itoa(c.state.InitPID)+"/root", unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
 	if errors.Is(err, unix.ENOENT) {
 		// On its way out: a process gives up its root before it becomes a zombie.
@@ -312,6 +310,11 @@ func (c *Container) spawnExec(o *ExecOptions, process *specs.Process, pidfd *os.
 		return nil, fmt.Errorf("open root of container %q: %w", c.id, err)
 	}
 	defer root.Close()
+	groups, err := c.entrance(p, o.Cgroups)
+	if err != nil {
+		return nil, err
+	}
+	defer groups.Close()
 	plan, err := planProcess(process, root)
 	if err != nil {
 		return nil, err
@@ -351,10 +354,19 @@ func (c *Container) spawnExec(o *ExecOptions, process *specs.Process, pidfd *os.
 		Process: plan, SyncFD: don.Add(kid), SetRootIDs: c.state.UserNS, Keyring: "_ses." + c.id, Views: tx.donate(don),
 		Join: tx.join(don, pidfd, c.joinFlags()),
 	}
+	var birthplace *os.File
+	if groups != nil {
+		birthplace = groups.Birthplace
+		for _, e := range groups.Entries {
+			in.Cgroups = append(in.Cgroups, initproc.Cgroup{FD: don.Add(e.File), Path: e.File.Name(), Optional: e.Optional})
+		}
+	}
 	if c.state.HostMounts {
 		in.RootFD = don.Add(root)
 	}
-	return initproc.Spawn(initproc.PlanExec(in), host, &initproc.SpawnOptions{Donation: don, Cgroup: birthplace})
+	return initproc.Spawn(initproc.PlanExec(in), host, &initproc.SpawnOptions{
+		Donation: don, Cgroup: birthplace, CgroupOptional: p.cgroup == nil, // the unified hierarchy limits nothing here
+	})
 }
 
 // joinFlags are the namespaces that an exec joins, all at once, through the first process's pidfd.
@@ -398,8 +410,9 @@ func (c *Container) admit(p *Process, process *specs.Process, sub map[string]str
 		return err
 	}
 	switch {
+	case p.entered:
 	case p.cgroup != nil:
-		err = p.cgroup.AddTo(g, child.PID, c.state.InitPID, p.born)
+		err = p.cgroup.AddTo(g, child.PID, c.state.InitPID)
 	case g != nil:
 		err = g.AddExec(child.PID, c.state.InitPID, sub)
 	}

@@ -170,6 +170,15 @@ type Exec struct {
 	RootFD int
 	// Views are mounted over the container's own in a mount namespace of this process's, in their order.
 	Views []View
+	// Cgroups are what the process moves itself into before the host lets it go on.
+	Cgroups []Cgroup
+}
+
+// Cgroup is a file that moves a process of one thread into a cgroup when it writes "0" to it.
+type Cgroup struct {
+	FD       int
+	Path     string // for errors
+	Optional bool   // it may go on if it can't
 }
 
 // View is a detached mount that a process sees in place of what the container has at a path.

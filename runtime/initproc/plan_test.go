@@ -73,7 +73,8 @@ func dockerCreate() *Create {
 func fullExec() *Exec {
 	in := &Exec{
 		Process: dockerProcess(), SyncFD: 4, SetRootIDs: true, Keyring: "_ses.box",
-		Join: []Join{{FD: 5, Flag: unix.CLONE_NEWNS | unix.CLONE_NEWNET | unix.CLONE_NEWUSER}},
+		Join:    []Join{{FD: 5, Flag: unix.CLONE_NEWNS | unix.CLONE_NEWNET | unix.CLONE_NEWUSER}},
+		Cgroups: []Cgroup{{FD: 7, Path: "/sys/fs/cgroup/pids/box"}, {FD: 8, Path: "/sys/fs/cgroup/systemd/box", Optional: true}},
 	}
 	in.Terminal, in.ConsoleFD, in.Rows, in.Columns = true, 6, 24, 80
 	in.ApparmorProfile, in.SelinuxLabel = "docker-default", "system_u:system_r:container_t:s0"

@@ -45,8 +45,10 @@ type SpawnOptions struct {
 	CloneFlags uintptr
 	// PIDNamespace is entered before the clone, on a thread that ends with it. The caller owns it.
 	PIDNamespace *os.File
-	// Cgroup is a cgroup v2 directory to clone into; nil leaves the child in the caller's.
+	// Cgroup is a cgroup v2 directory to clone into; nil leaves the child in the caller's, and so does one that takes no
+	// processes if CgroupOptional is set.
 	Cgroup                   *os.File
+	CgroupOptional           bool
 	UIDMappings, GIDMappings []syscall.SysProcIDMap // of a new user namespace
 	// DenySetgroups says that setgroups(2) is denied in the caller's own user namespace, so that it can't be allowed below.
 	DenySetgroups bool
@@ -93,6 +95,10 @@ func Spawn(p *Program, host *os.File, o *SpawnOptions) (*Child, error) {
 		spawn = inPIDNamespace(o.PIDNamespace, spawn)
 	}
 	r, err := spawn()
+	if err != nil && attr.UseCgroupFD && o.CgroupOptional {
+		attr.UseCgroupFD = false
+		r, err = spawn()
+	}
 	if err != nil {
 		host.Close()
 		return nil, fmt.Errorf("clone init: %w", explainClone(err))

@@ -50,6 +50,8 @@ func execSteps() []step[*execState] {
 		// Before setns: from then on the container's processes can see this one (CVE-2016-9962).
 		{"hide from ptrace", func(p *Program, _ *execState) { planHide(p) }},
 		{"initial CPUs", func(p *Program, s *execState) { planInitialAffinity(p, &s.Process) }},
+		// Before the host lets it go on, and before it forks: what it forks is born in them.
+		{"control groups", func(p *Program, s *execState) { planCgroups(p, s.Cgroups) }},
 		{"wait for the host", func(p *Program, s *execState) { planRead(p, s.SyncFD) }},
 		{"join namespaces", func(p *Program, s *execState) { planJoin(p, s.Join, s.SetRootIDs) }},
 		// Last of the namespaces: what is born into the container's pid namespace has nothing of the host left.
@@ -128,6 +130,21 @@ func planUnshare(p *Program, s *createState) {
 	}
 	p.call("make namespaces in the joined user namespace", unix.SYS_UNSHARE, imm(s.Unshare))
 	planFork(p, s.SyncFD)
+}
+
+// planCgroups moves the process into control groups. A pid limit that is reached lets it in, and refuses its fork.
+func planCgroups(p *Program, groups []Cgroup) {
+	for i := range groups {
+		g := &groups[i]
+		enter := p.call("enter cgroup "+g.Path, unix.SYS_WRITE, imm(g.FD), p.str("0"), imm(1))
+		if g.Optional {
+			enter.orElse(nil)
+		} else {
+			enter.expect(1)
+		}
+		// The container's processes see the child that is forked, which shall have nothing of the host's.
+		p.call("close cgroup", unix.SYS_CLOSE, imm(g.FD))
+	}
 }
 
 // planFork goes on in a child, which is born into the pid namespace that was joined, and whose parent is the creating
