@@ -134,7 +134,7 @@ bench-network: deps build
 
 ## bench-profiles: what the default policy costs a task beside runc, by turns; and how long the policy takes to compile
 bench-profiles: deps build
-	$(GO) test -count=1 -run '^$$' -bench 'PlanContainer|Hash|Key' ./profiles
+	$(GO) test -count=1 -run '^$$' -bench 'PlanContainer|Hash|Key|First' ./profiles ./cmd/agentsafe-seccomp
 	AGENTSAFE_BENCH_PROFILES=$${AGENTSAFE_BENCH_PROFILES:-7} $(GO) test -count=1 -timeout 60m -run '^TestTaskCost' -v ./integration/realwork
 
 ## demo: a real agent task, without an engine

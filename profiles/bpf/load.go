@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"os/exec"
 	"strings"
+	"sync"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -18,35 +19,67 @@ import (
 // compileTimeout bounds a run of the compiler; the largest filters take 50 ms.
 const compileTimeout = 10 * time.Second
 
-// Load returns the program of a filter, in the order of the instructions. cacheDir is made if it is missing; "" does
-// without a cache. helperPath is agentsafe-seccomp, which runs on a miss, with an empty environment.
-//
-// It returns [ErrUntrusted] if somebody else could have written the cache. That a compiled program can't be stored (a
-// full disk, a read-only file system) is no error: the next call compiles again.
+// Load is LoadAll for one filter.
 func Load(ctx context.Context, f profiles.SeccompFilter, cacheDir, helperPath string) ([]unix.SockFilter, error) {
-	if cacheDir == "" {
-		return compile(ctx, &f, helperPath)
-	}
-	c, err := openCache(cacheDir)
-	if err != nil {
-		return nil, fmt.Errorf("open filter cache %q: %w", cacheDir, err)
-	}
-	defer c.close()
-	key := f.Key()
-	data, err := c.read(key)
-	if errors.Is(err, ErrUntrusted) {
-		return nil, fmt.Errorf("read filter cache %q: %w", cacheDir, err)
-	}
-	if err == nil {
-		if program, err := decode(data); err == nil {
-			return program, nil
-		}
-	}
-	program, err := compile(ctx, &f, helperPath)
+	programs, err := LoadAll(ctx, []profiles.SeccompFilter{f}, cacheDir, helperPath)
 	if err != nil {
 		return nil, err
 	}
-	c.write(key, encode(program))
+	return programs[0], nil
+}
+
+// LoadAll returns the programs of filters, in their order, each in the order of its instructions. cacheDir is made if it
+// is missing; "" does without a cache. helperPath is agentsafe-seccomp, which runs for each miss, side by side and with an
+// empty environment.
+//
+// It returns [ErrUntrusted] if somebody else could have written the cache. That a compiled program can't be stored (a
+// full disk, a read-only file system) is no error: the next call compiles again.
+func LoadAll(ctx context.Context, filters []profiles.SeccompFilter, cacheDir, helperPath string) ([][]unix.SockFilter, error) {
+	var c *cache
+	if cacheDir != "" && len(filters) > 0 {
+		var err error
+		if c, err = openCache(cacheDir); err != nil {
+			return nil, fmt.Errorf("open filter cache %q: %w", cacheDir, err)
+		}
+		defer c.close()
+	}
+	programs, errs := make([][]unix.SockFilter, len(filters)), make([]error, len(filters))
+	var misses sync.WaitGroup
+	for i := range filters {
+		f := &filters[i]
+		key := ""
+		if c != nil {
+			key = f.Key()
+			if programs[i], errs[i] = c.load(key, cacheDir); programs[i] != nil || errs[i] != nil {
+				continue
+			}
+		}
+		misses.Go(func() {
+			if programs[i], errs[i] = compile(ctx, f, helperPath); errs[i] == nil && c != nil {
+				c.write(key, encode(programs[i]))
+			}
+		})
+	}
+	misses.Wait()
+	if err := errors.Join(errs...); err != nil {
+		return nil, err
+	}
+	return programs, nil
+}
+
+// load returns a cached program, nil if there is no usable one.
+func (c *cache) load(key, dir string) ([]unix.SockFilter, error) {
+	data, err := c.read(key)
+	if errors.Is(err, ErrUntrusted) {
+		return nil, fmt.Errorf("read filter cache %q: %w", dir, err)
+	}
+	if err != nil {
+		return nil, nil
+	}
+	program, err := decode(data)
+	if err != nil {
+		return nil, nil //nolint:nilerr // a damaged file is compiled anew
+	}
 	return program, nil
 }
 

@@ -118,6 +118,31 @@ func TestLoad_FillsAndUsesTheCache(t *testing.T) {
 	}
 }
 
+func TestLoadAll(t *testing.T) {
+	helper, runs := compiler(t, "good")
+	dir := filepath.Join(t.TempDir(), "cache")
+	if _, err := Load(t.Context(), filter(2), dir, helper); err != nil {
+		t.Fatal(err)
+	}
+	list := []profiles.SeccompFilter{filter(3), filter(2), filter(1)}
+	want := [][]unix.SockFilter{program(3), program(2), program(1)}
+	for range 2 {
+		if got, err := LoadAll(t.Context(), list, dir, helper); err != nil || !reflect.DeepEqual(got, want) {
+			t.Errorf("got %v, %v", got, err)
+		}
+		if n := runs(); n != 3 {
+			t.Errorf("%d runs of the compiler, want one for each filter", n)
+		}
+	}
+	bad, _ := compiler(t, "fails")
+	if got, err := LoadAll(t.Context(), append(list, filter(4)), dir, bad); err == nil || got != nil {
+		t.Errorf("a filter that does not compile: %v, %v", got, err)
+	}
+	if got, err := LoadAll(t.Context(), nil, "", helper); err != nil || len(got) != 0 {
+		t.Errorf("no filter: %v, %v", got, err)
+	}
+}
+
 // Whatever is wrong with a file, the next load makes it anew and never returns half of it.
 func TestLoad_DamagedFile(t *testing.T) {
 	f := filter(4)

@@ -66,12 +66,12 @@ func (r *Runtime) judge(ctx context.Context, cr *creation) (*specs.Spec, *Policy
 	if policy.Listener, err = planListener(cr.spec.Linux.Seccomp, plan.Seccomp); err != nil {
 		return nil, nil, err
 	}
-	for _, f := range plan.Seccomp {
-		filter, err := bpf.Load(ctx, f, r.opts.CacheDir, r.opts.SeccompHelper)
-		if err != nil {
-			return nil, nil, err
-		}
-		policy.Seccomp = append(policy.Seccomp, encodeFilter(filter))
+	programs, err := bpf.LoadAll(ctx, plan.Seccomp, r.opts.CacheDir, r.opts.SeccompHelper)
+	if err != nil {
+		return nil, nil, err
+	}
+	for i, f := range plan.Seccomp {
+		policy.Seccomp = append(policy.Seccomp, encodeFilter(programs[i]))
 		// One set of flags for all: logging, and the engine's word on speculation. WAIT_KILLABLE goes with the listener.
 		policy.Flags |= f.Flags & (unix.SECCOMP_FILTER_FLAG_LOG | unix.SECCOMP_FILTER_FLAG_SPEC_ALLOW)
 	}
