@@ -28,6 +28,7 @@ func TestMain(m *testing.M) {
 					return err
 				}
 			}
+			fetchAgents(ctx)
 			_, err := harness.Busybox()
 			return err
 		},

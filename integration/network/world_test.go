@@ -56,6 +56,7 @@ type world struct {
 	zone  map[string][]string // addresses by name
 	asked []string            // names that the name server was asked for
 	seen  []string            // METHOD host path of HTTP requests, with their Authorization
+	model *model              // what stands in for models' APIs; nil for none
 
 	closers []io.Closer
 }
@@ -226,7 +227,12 @@ func (w *world) answer(rw dns.ResponseWriter, q *dns.Msg) {
 func (w *world) web(rw http.ResponseWriter, r *http.Request) {
 	w.mu.Lock()
 	w.seen = append(w.seen, fmt.Sprintf("%s %s%s %s", r.Method, r.Host, r.URL.RequestURI(), r.Header.Get("Authorization")))
+	m := w.model
 	w.mu.Unlock()
+	if h := m.handler(r); h != nil {
+		h(rw, r)
+		return
+	}
 	if user, password, _ := r.BasicAuth(); r.Host == "private.example.com" {
 		if user != "robot" || password != worldSecret {
 			rw.Header().Set("WWW-Authenticate", `Basic realm="private"`)
