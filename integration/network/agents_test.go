@@ -17,21 +17,20 @@ import (
 
 // agent is a coding agent under the built-in profile that is meant for it.
 type agent struct {
-	name, profile string
-	packages      []string // of npm's registry; nil is a stand-in, which needs nothing
-	host          string   // of the model's API
-	present       string   // how the API is shown the key
-	base          string   // basePath of the base URL
-	script        string
+	name         string   // that of its section in docs/AGENTS.md, which has the profile and the command line
+	packages     []string // of npm's registry; nil is a stand-in, which needs nothing
+	paths        []string // below node_modules, where its programs are; .bin is another
+	host, header string   // of the model's API: who it is, and what the key is sent in
+	config       string   // profile; "" is the section's
+	script       string   // likewise
 }
 
 // standIn is the least that an agent does: it asks the model, runs what that says, and reports.
 const standIn = `cat >/tmp/agent.py <<'P'
 import json, os, subprocess, urllib.request as u
-said = []
+said = [{"role": "user", "content": "do the work"}]
 while True:
-    q = {"messages": said + [{"role": "user", "content": "do the work"}], "tools": [{"name": "bash"}]}
-    if said: q["messages"] = said
+    q = {"messages": said, "tools": [{"name": "bash"}]}
     r = u.Request(os.environ["MODEL_BASE_URL"] + "/messages", json.dumps(q).encode(), {"x-api-key": os.environ["MODEL_API_KEY"]})
     block = json.load(u.urlopen(r))["content"][0]
     if block["type"] == "text": break
@@ -43,34 +42,56 @@ python3 /tmp/agent.py`
 
 // agents: the real ones come from npm's registry, and are 100 to 400 MB each.
 func agents() []agent {
-	const modules = "/opt/agent/node_modules/"
 	list := []agent{
-		{
-			name: "Claude Code", profile: "claude-code", packages: []string{"@anthropic-ai/claude-code@2.1.332"}, host: "api.anthropic.com", present: "header:x-api-key",
-			script: `export ANTHROPIC_BASE_URL=$MODEL_BASE_URL ANTHROPIC_API_KEY=$MODEL_API_KEY IS_SANDBOX=1 DISABLE_AUTOUPDATER=1; ` + modules + `@anthropic-ai/claude-code-linux-x64/claude --dangerously-skip-permissions -p "do the work" </dev/null`,
-		},
-		{
-			name: "Codex", profile: "codex", packages: []string{"@openai/codex@0.171.0"}, host: "api.openai.com", present: "bearer", base: "/v1",
-			script: modules + `.bin/codex exec --dangerously-bypass-approvals-and-sandbox --skip-git-repo-check -m gpt-5 -c model_provider=given ` +
-				`-c 'model_providers.given={name="given",base_url="'$MODEL_BASE_URL'",env_key="MODEL_API_KEY",wire_api="responses"}' "do the work" </dev/null`,
-		},
-		{
-			name: "Gemini CLI", profile: "gemini-cli", packages: []string{"@google/gemini-cli@0.61.0"}, host: "generativelanguage.googleapis.com", present: "header:x-goog-api-key",
-			script: `mkdir -p $HOME/.gemini; echo '{"security":{"auth":{"selectedType":"gemini-api-key"}}}' >$HOME/.gemini/settings.json; ` +
-				`GOOGLE_GEMINI_BASE_URL=$MODEL_BASE_URL GEMINI_API_KEY=$MODEL_API_KEY GEMINI_CLI_TRUST_WORKSPACE=true ` + modules + `.bin/gemini -m gemini-2.5-pro --yolo -p "do the work"`,
-		},
-		{
-			name: "OpenCode", profile: "opencode", packages: []string{"opencode-ai@1.18.33"}, host: "api.anthropic.com", present: "header:x-api-key", base: "/v1",
-			script: `mkdir -p $HOME/.config/opencode; echo '{"provider":{"anthropic":{"options":{"baseURL":"{env:MODEL_BASE_URL}"}}},"permission":{"bash":"allow"}}' >$HOME/.config/opencode/opencode.json; ` +
-				`ANTHROPIC_API_KEY=$MODEL_API_KEY ` + modules + `opencode-linux-x64/bin/opencode run -m anthropic/claude-sonnet-4-5 "do the work" </dev/null`,
-		},
+		{name: "Claude Code", packages: []string{"@anthropic-ai/claude-code@2.1.332"}, paths: []string{"@anthropic-ai/claude-code-linux-x64"}, host: "api.anthropic.com"},
+		{name: "Codex", packages: []string{"@openai/codex@0.171.0"}, host: "api.openai.com", header: "Bearer "},
+		{name: "Gemini CLI", packages: []string{"@google/gemini-cli@0.61.0"}, host: "generativelanguage.googleapis.com"},
+		{name: "OpenCode", packages: []string{"opencode-ai@1.18.33"}, paths: []string{"opencode-linux-x64/bin"}, host: "api.anthropic.com"},
 	}
-	for profile, host := range map[string]string{
-		"claude-code": "api.anthropic.com", "codex": "api.openai.com", "gemini-cli": "generativelanguage.googleapis.com", "opencode": "openrouter.ai", "aider": "api.deepseek.com",
+	for _, a := range [][2]string{
+		{"claude-code", "api.anthropic.com"}, {"codex", "api.openai.com"}, {"gemini-cli", "generativelanguage.googleapis.com"}, {"opencode", "openrouter.ai"}, {"aider", "api.deepseek.com"},
 	} {
-		list = append(list, agent{name: "stand-in as " + profile, profile: profile, host: host, present: "header:x-api-key", base: "/v1", script: standIn})
+		list = append(list, agent{name: "stand-in as " + a[0], host: a[1], script: standIn, config: fmt.Sprintf(`apiVersion: agentsafe.dev/v1
+kind: Profile
+metadata: {name: standin}
+extends: %s
+network:
+  dialFrom: host
+  credentials:
+  - {name: model, file: /etc/agentsafe/model-key, destination: "%s:443", present: header:x-api-key, baseURLEnv: MODEL_BASE_URL, basePath: /v1, placeholderEnv: MODEL_API_KEY}
+`, a[0], a[1])})
 	}
 	return list
+}
+
+// read takes the profile and the command line from the agent's section of the documentation.
+func (a *agent) read(t *testing.T) {
+	t.Helper()
+	if a.config != "" {
+		return
+	}
+	data, err := os.ReadFile("../../docs/AGENTS.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, section, _ := strings.Cut(string(data), "\n## "+a.name+"\n")
+	section, _, _ = strings.Cut(section, "\n## ")
+	var blocks []string
+	open := false
+	for line := range strings.Lines(section) {
+		code, ok := strings.CutPrefix(line, "    ")
+		switch {
+		case ok && open:
+			blocks[len(blocks)-1] += code
+		case ok:
+			blocks = append(blocks, code)
+		}
+		open = ok
+	}
+	if len(blocks) != 2 || strings.Count(section, "    "+blocks[1]) != 1 {
+		t.Fatalf("docs/AGENTS.md, %s: %d blocks, want a profile and a command line", a.name, len(blocks))
+	}
+	a.config, a.script = blocks[0], strings.TrimSpace(blocks[1])+" </dev/null"
 }
 
 // fetchAgents brings the real agents before the box, which has no network, is made. What can't be had is skipped.
@@ -80,10 +101,13 @@ func fetchAgents(ctx context.Context) {
 	}
 	for _, a := range agents() {
 		if a.packages != nil {
-			harness.NPM(ctx, a.profile, a.packages...) //nolint:errcheck // the test tells
+			harness.NPM(ctx, a.entry(), a.packages...) //nolint:errcheck // the test tells
 		}
 	}
 }
+
+// entry is the agent's name in the cache.
+func (a *agent) entry() string { return strings.ToLower(strings.ReplaceAll(a.name, " ", "-")) }
 
 // installed returns the folder that has the agent.
 func (a *agent) installed(t *testing.T) string {
@@ -92,7 +116,7 @@ func (a *agent) installed(t *testing.T) string {
 		t.Skip("probe AGENTSAFE_TEST_LONG: the agent itself is hundreds of megabytes")
 	}
 	need(t, "npm", "node")
-	dir, err := harness.NPM(t.Context(), a.profile, a.packages...)
+	dir, err := harness.NPM(t.Context(), a.entry(), a.packages...)
 	if err != nil {
 		t.Skipf("probe npm: %v can't be installed: %v", a.packages, err)
 	}
@@ -107,30 +131,24 @@ func TestAgents(t *testing.T) {
 	storeLayers(t)
 	e := startDocker(t)
 	const key = "sk-key-of-the-house"
-	file := filepath.Join(box.TempDir(t), "key")
-	if err := os.WriteFile(file, []byte(key+"\n"), 0o600); err != nil {
-		t.Fatal(err)
-	}
 	for _, a := range agents() {
 		t.Run(a.name, func(t *testing.T) {
-			flags := []string{"--network", "none", "-e", searchPath, "-e", "HOME=/tmp/home", "-w", "/job"}
+			path := searchPath
+			flags := []string{"--network", "none", "-e", "HOME=/tmp/home", "-w", "/job"}
 			for _, m := range hostPrograms() {
 				flags = append(flags, "-v", m)
 			}
 			if a.packages != nil {
 				flags = append(flags, "-v", a.installed(t)+":/opt/agent:ro")
+				for _, p := range append(slices.Clone(a.paths), ".bin") {
+					path += ":/opt/agent/node_modules/" + p
+				}
 			}
+			a.read(t)
 			outside.name(a.host, public4b)
 			m := outside.modelled(t, `sed -i 's/a - b/a + b/' calc.py && python3 -m unittest -q 2>&1 | tail -1; curl -sS -m 60 https://other.test/ 2>&1; `+
 				`curl -sS -m 60 http://169.254.169.254/latest/ 2>&1; grep -c `+key+` /proc/[0-9]*/environ`)
-			profile := filepath.Join(box.TempDir(t), "p.yaml")
-			text := fmt.Sprintf("apiVersion: agentsafe.dev/v1\nkind: Profile\nmetadata: {name: net}\nextends: %s\nnetwork:\n  dialFrom: host\n  credentials:\n"+
-				"  - {name: model, file: %s, destination: \"%s:443\", present: %q, baseURLEnv: MODEL_BASE_URL, basePath: %q, placeholderEnv: MODEL_API_KEY}\n",
-				a.profile, file, a.host, a.present, a.base)
-			if err := os.WriteFile(profile, []byte(text), 0o644); err != nil {
-				t.Fatal(err)
-			}
-			administer(t, profile)
+			a.permit(t, key)
 			folder := box.TempDir(t)
 			const broken, whole = "def add(a, b): return a - b\n", "def add(a, b): return a + b\n"
 			for name, content := range map[string]string{
@@ -140,7 +158,7 @@ func TestAgents(t *testing.T) {
 					t.Fatal(err)
 				}
 			}
-			name := e.Up(t, harness.Peer{Name: "agentsafe"}, slices.Concat(flags, []string{"-v", folder + ":/job", image, "sleep", "1000"})...)
+			name := e.Up(t, harness.Peer{Name: "agentsafe"}, slices.Concat(flags, []string{"-e", path, "-v", folder + ":/job", image, "sleep", "1000"})...)
 			r := box.Run(t, harness.Cmd{Args: e.Args("exec", name, "sh", "-c", "mkdir -p $HOME; "+a.script), Timeout: 6 * time.Minute})
 			if r.Exit != 0 || !strings.Contains(r.Stdout, finished) {
 				t.Errorf("want %q\n%v", finished, r)
@@ -158,6 +176,22 @@ func TestAgents(t *testing.T) {
 				t.Errorf("the host's file after the promotion: %q, %v", got, err)
 			}
 		})
+	}
+}
+
+// permit makes the agent's profile the host's default, with a key that only root can read.
+func (a *agent) permit(t *testing.T, key string) {
+	t.Helper()
+	_, name, _ := strings.Cut(a.config, "metadata: {name: ")
+	name, _, _ = strings.Cut(name, "}")
+	file := filepath.Join(box.TempDir(t), name+".yaml")
+	if err := os.WriteFile(file, []byte(a.config), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	box.MustRun(t, ctl(t), "profile", "install", file)
+	configure(t, fmt.Sprintf("default = %q", name))
+	if err := os.WriteFile("/etc/agentsafe/model-key", []byte(key+"\n"), 0o600); err != nil {
+		t.Fatal(err)
 	}
 }
 
@@ -195,7 +229,7 @@ func (a *agent) judge(t *testing.T, m *model, key string) {
 		t.Errorf("something was not refused: %s", outcomes[0])
 	}
 	for _, k := range keys {
-		if k != a.host+" "+key && k != a.host+" Bearer "+key {
+		if k != a.host+" "+a.header+key {
 			t.Errorf("the model was shown %q", k)
 		}
 	}
