@@ -240,6 +240,8 @@ func errnoName(e uint16) string {
 		return "ENOSYS"
 	case ePROTONOSUPPORT:
 		return "EPROTONOSUPPORT"
+	case eSOCKTNOSUPPORT:
+		return "ESOCKTNOSUPPORT"
 	case eOPNOTSUPP:
 		return "EOPNOTSUPP"
 	case eAFNOSUPPORT:
@@ -253,6 +255,7 @@ const (
 	ePERM           = 1
 	eNOSYS          = 38
 	ePROTONOSUPPORT = 93
+	eSOCKTNOSUPPORT = 94
 	eOPNOTSUPP      = 95
 	eAFNOSUPPORT    = 97
 )

@@ -25,7 +25,9 @@ const (
 
 	netlinkRoute = 0
 
-	ipprotoDCCP, ipprotoL2TP, ipprotoSCTP, ipprotoMPTCP = 33, 115, 132, 262
+	ipprotoDCCP, ipprotoL2TP, ipprotoSCTP, ipprotoSMC, ipprotoMPTCP = 33, 115, 132, 256, 262
+
+	sockStream, sockDgram, sockRaw, sockRDM, sockSeqpacket, sockDCCP = 1, 2, 3, 4, 5, 6
 
 	sockTypeMask, sockPacket = 0xf, 10
 )
@@ -162,8 +164,16 @@ func (b *filterBuilder) sockets() {
 	allow := SeccompAction{Do: DoAllow}
 	family := func(op SeccompOp, v uint64) SeccompArg { return SeccompArg{Index: 0, Op: op, Value: v} }
 	protocol := func(op SeccompOp, v uint64) SeccompArg { return SeccompArg{Index: 2, Op: op, Value: v} }
-	for _, f := range []uint64{afUnix, afInet, afInet6} {
-		b.conditional("socket", allow, family(OpEqual, f))
+	kind := func(v uint64) SeccompArg { return SeccompArg{Index: 1, Op: OpMasked, Mask: sockTypeMask, Value: v} }
+	b.conditional("socket", allow, family(OpEqual, afUnix))
+	for _, f := range []uint64{afInet, afInet6} {
+		for _, k := range []uint64{sockStream, sockDgram, sockRaw} {
+			b.conditional("socket", allow, family(OpEqual, f), kind(k))
+		}
+		// With protocol 0 these are SCTP and DCCP, where the host has them loaded. Source: net/ipv4/af_inet.c, inet_create.
+		for _, k := range []uint64{sockRDM, sockSeqpacket, sockDCCP} {
+			b.conditional("socket", SeccompAction{Do: DoErrno, Errno: eSOCKTNOSUPPORT}, family(OpEqual, f), kind(k))
+		}
 	}
 	b.conditional("socket", allow, family(OpEqual, afNetlink), protocol(OpEqual, netlinkRoute))
 	b.conditional("socket", SeccompAction{Do: DoErrno, Errno: ePROTONOSUPPORT}, family(OpEqual, afNetlink), protocol(OpGreater, netlinkRoute))
@@ -179,9 +189,10 @@ func (b *filterBuilder) sockets() {
 	b.conditional("socketpair", SeccompAction{Do: DoErrno, Errno: eOPNOTSUPP}, family(OpLess, afUnix))
 	b.conditional("socketpair", SeccompAction{Do: DoErrno, Errno: eOPNOTSUPP}, family(OpGreater, afUnix))
 
-	// Landlock's TCP rules and nftables' TCP matches don't see MPTCP; Go's listeners fall back to TCP. The other
-	// protocols are drivers of their own that a socket call loads.
-	for _, v := range []uint32{ipprotoDCCP, ipprotoL2TP, ipprotoSCTP, ipprotoMPTCP} {
+	// Landlock's TCP rules and nftables' TCP matches don't see MPTCP; Go's listeners fall back to TCP. SMC (since Linux 6.11 a
+	// protocol of these families) opens its TCP connections in the kernel, where Landlock does not look. The other protocols
+	// are drivers of their own that a socket call loads.
+	for _, v := range []uint32{ipprotoDCCP, ipprotoL2TP, ipprotoSCTP, ipprotoSMC, ipprotoMPTCP} {
 		b.refuse(SeccompRefusal{Syscall: "socket", Arg: 2, Value: v, Errno: ePROTONOSUPPORT})
 	}
 	// An AF_INET socket of this type becomes an AF_PACKET one. Source: net/socket.c, __sock_create.

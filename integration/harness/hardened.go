@@ -29,7 +29,7 @@ func refusals() map[string]string {
 		"personality no randomisation": "EPERM", "unknown": "ENOSYS", "ioctl TIOCSTI": "EPERM", "ioctl TIOCLINUX": "EPERM", "ioctl TIOCSTI with high bits": "EPERM",
 		"socket alg": "EPERM|EAFNOSUPPORT", "socket vsock": "EPERM|EAFNOSUPPORT", "socket packet": "EPERM|EAFNOSUPPORT", "socket key": "EPERM|EAFNOSUPPORT",
 		"socket xdp": "EPERM|EAFNOSUPPORT", "socket rxrpc": "EPERM|EAFNOSUPPORT", "socket tipc": "EPERM|EAFNOSUPPORT", "socket raw": "EPERM",
-		"socket mptcp": "EPERM|EPROTONOSUPPORT", "socket netlink netfilter": "EPERM|EPROTONOSUPPORT", "socket netlink xfrm": "EPERM|EPROTONOSUPPORT",
+		"socket mptcp": "EPERM|EPROTONOSUPPORT", "socket smc": "EPERM|EPROTONOSUPPORT", "socket seqpacket": "EPERM|ESOCKTNOSUPPORT", "socket netlink netfilter": "EPERM|EPROTONOSUPPORT", "socket netlink xfrm": "EPERM|EPROTONOSUPPORT",
 		"mknod block device": "EPERM|EACCES", "write sysrq-trigger": "EROFS|ENOENT|EACCES", "write core_pattern": "EROFS|EACCES",
 		"write release_agent": "EROFS|ENOENT|EACCES",
 	}

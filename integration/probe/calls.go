@@ -102,7 +102,7 @@ func rawCalls() []call {
 }
 
 func socketCalls() []call {
-	const ipprotoMPTCP = 262
+	const ipprotoMPTCP, ipprotoSMC = 262, 256
 	return []call{
 		socket("unix", unix.AF_UNIX, unix.SOCK_STREAM, 0),
 		socket("tcp", unix.AF_INET, unix.SOCK_STREAM, 0),
@@ -111,6 +111,8 @@ func socketCalls() []call {
 		socket("ping", unix.AF_INET, unix.SOCK_DGRAM, unix.IPPROTO_ICMP),
 		socket("raw", unix.AF_INET, unix.SOCK_RAW, unix.IPPROTO_ICMP),
 		socket("mptcp", unix.AF_INET, unix.SOCK_STREAM, ipprotoMPTCP),
+		socket("smc", unix.AF_INET, unix.SOCK_STREAM, ipprotoSMC),
+		socket("seqpacket", unix.AF_INET, unix.SOCK_SEQPACKET, 0),
 		socket("netlink route", unix.AF_NETLINK, unix.SOCK_RAW, unix.NETLINK_ROUTE),
 		socket("netlink netfilter", unix.AF_NETLINK, unix.SOCK_RAW, unix.NETLINK_NETFILTER),
 		socket("netlink xfrm", unix.AF_NETLINK, unix.SOCK_RAW, unix.NETLINK_XFRM),
