@@ -2,6 +2,7 @@ package container
 
 import (
 	"bufio"
+	"errors"
 	"fmt"
 	"os"
 	"strconv"
@@ -74,7 +75,11 @@ func engineListeners(list sources) (map[int]string, error) {
 			if !l.within(src) {
 				continue
 			}
-			if who := engineHolding(l.inode); who != "" {
+			who, err := engineHolding(l)
+			if err != nil {
+				return nil, err // likewise
+			}
+			if who != "" {
 				if out == nil {
 					out = map[int]string{}
 				}
@@ -112,37 +117,88 @@ func (l listener) within(src *rootfs.Source) bool {
 	return unix.Fstat(int(f.Fd()), &st) == nil && st.Mode&unix.S_IFMT == unix.S_IFSOCK
 }
 
-// engineHolding names the engine's process that holds a socket, "" if none does.
-func engineHolding(inode string) string {
-	want := "socket:[" + inode + "]"
-	for _, pid := range numbers("/proc") {
+// engineHolding names the engine's process that holds a socket, "" if none does. What can't be looked at is no answer: a
+// process whose descriptors are hidden from an ordinary user counts as the holder of a socket that is not the user's own,
+// and any other failure (no memory, no descriptors) is an error.
+func engineHolding(l listener) (string, error) {
+	want := "socket:[" + l.inode + "]"
+	var st unix.Stat_t
+	if unix.Stat("/proc/1", &st) != nil && !l.own() {
+		return "a process that is hidden from uid " + strconv.Itoa(os.Geteuid()), nil // hidepid
+	}
+	pids, err := numbers("/proc")
+	if err != nil {
+		return "", fmt.Errorf("look for the engine behind %s: %w", l.path, err)
+	}
+	for _, pid := range pids {
 		name, err := os.ReadFile("/proc/" + pid + "/comm")
 		comm := strings.TrimSpace(string(name))
-		if err != nil || !engines[comm] {
+		if err == nil && !engines[comm] {
 			continue
 		}
-		for _, fd := range numbers("/proc/" + pid + "/fd") {
-			if target, err := os.Readlink("/proc/" + pid + "/fd/" + fd); err == nil && target == want {
-				return comm + " (pid " + pid + ")"
+		holds := false
+		if err == nil {
+			holds, err = holdsDescriptor(pid, want)
+		}
+		switch {
+		case hasEnded(err):
+		case errors.Is(err, os.ErrPermission):
+			if !l.own() {
+				return comm + " (pid " + pid + ", whose descriptors are hidden from uid " + strconv.Itoa(os.Geteuid()) + ")", nil
 			}
+		case err != nil:
+			return "", fmt.Errorf("look for the engine behind %s: %w", l.path, err)
+		case holds:
+			return comm + " (pid " + pid + ")", nil
 		}
 	}
-	return ""
+	return "", nil
 }
 
+// own reports whether the socket's file is the caller's: an engine of somebody else's has its own.
+func (l listener) own() bool {
+	var st unix.Stat_t
+	return unix.Lstat(l.path, &st) == nil && int(st.Uid) == os.Geteuid()
+}
+
+// holdsDescriptor reports whether a process has a descriptor of this name.
+func holdsDescriptor(pid, want string) (bool, error) {
+	dir := "/proc/" + pid + "/fd"
+	fds, err := numbers(dir)
+	if err != nil {
+		return false, err
+	}
+	for _, fd := range fds {
+		target, err := os.Readlink(dir + "/" + fd)
+		if err == nil && target == want {
+			return true, nil
+		}
+		if err != nil && !hasEnded(err) {
+			return false, err
+		}
+	}
+	return false, nil
+}
+
+// hasEnded reports whether a look into proc failed because the process, or its descriptor, is gone.
+func hasEnded(err error) bool { return errors.Is(err, os.ErrNotExist) || errors.Is(err, unix.ESRCH) }
+
 // numbers lists the entries of a directory of proc that are numbers.
-func numbers(dir string) []string {
+func numbers(dir string) ([]string, error) {
 	d, err := os.Open(dir)
 	if err != nil {
-		return nil
+		return nil, err
 	}
 	defer d.Close()
-	names, _ := d.Readdirnames(-1) // what could be read of a changing directory
+	names, err := d.Readdirnames(-1)
+	if err != nil {
+		return nil, err
+	}
 	var out []string
 	for _, n := range names {
 		if _, err := strconv.Atoi(n); err == nil {
 			out = append(out, n)
 		}
 	}
-	return out
+	return out, nil
 }
