@@ -19,11 +19,8 @@ import (
 	"github.com/agentsafe/agentsafe/shim/stdio"
 )
 
-// Create makes a container whose first process waits for Start.
+// Create makes a container whose first process waits for Start; one of a checkpoint's images is frozen meanwhile.
 func (s *Service) Create(ctx context.Context, r *task.CreateTaskRequest) (*task.CreateTaskResponse, error) {
-	if r.Checkpoint != "" {
-		return nil, errCheckpoint(container.ErrNoCheckpoint)
-	}
 	if err := s.reserve(r.ID); err != nil {
 		return nil, err
 	}
@@ -139,7 +136,12 @@ func (t *Task) createInit(ctx context.Context, r *task.CreateTaskRequest, opts o
 	o.Stdin, o.Stdout, o.Stderr, o.ConsoleSocket = p.streams.Child()
 	own := supervise.Options{Stderr: o.Stderr, Version: t.service.cfg.Version, Warn: func(m string) { t.service.cfg.Log.Warn(t.id, m) }}
 	o.Supervise, o.Refused = supervise.InProcess(own, nil), supervise.RecordRefusal(own)
-	if t.c, err = t.rt.Create(ctx, o); err != nil {
+	if r.Checkpoint != "" {
+		t.c, err = t.restore(ctx, o, r.Checkpoint)
+	} else {
+		t.c, err = t.rt.Create(ctx, o)
+	}
+	if err != nil {
 		p.streams.Close()
 		return err
 	}

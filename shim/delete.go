@@ -68,6 +68,9 @@ func (t *Task) delete(ctx context.Context) (*task.DeleteResponse, error) {
 	if at == phaseCreated {
 		// It waits for a start that will not come.
 		p.proc.Signal(unix.SIGKILL) //nolint:errcheck // it may have ended meanwhile
+		if t.restored {
+			t.c.Resume() //nolint:errcheck // likewise; frozen it would not end
+		}
 	}
 	p.mu.Unlock()
 	switch at {

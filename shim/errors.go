@@ -29,9 +29,6 @@ func invalidArgument(format string, args ...any) error {
 	return status.Error(codes.InvalidArgument, fmt.Sprintf(format, args...))
 }
 
-// errCheckpoint gives the reason why there is no checkpoint the code that containerd takes for it.
-func errCheckpoint(reason error) error { return status.Error(codes.Unimplemented, reason.Error()) }
-
 // toStatus gives an error the code that containerd and its clients branch on; its text stays as it is.
 func toStatus(err error) error {
 	if _, ok := status.FromError(err); ok {
@@ -55,7 +52,7 @@ func codeOf(err error) codes.Code {
 		return codes.InvalidArgument
 	case errors.As(err, &refused):
 		return codes.PermissionDenied
-	case errors.Is(err, unix.ENOSYS):
+	case errors.Is(err, unix.ENOSYS), errors.Is(err, container.ErrNoCheckpoint):
 		return codes.Unimplemented
 	case errors.Is(err, context.DeadlineExceeded):
 		return codes.DeadlineExceeded

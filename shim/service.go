@@ -109,12 +109,3 @@ func (s *Service) EndIfIdle() bool {
 	s.cfg.Shutdown()
 	return true
 }
-
-// Checkpoint is not implemented; the error says why the container can't be checkpointed.
-func (s *Service) Checkpoint(ctx context.Context, r *task.CheckpointTaskRequest) (*emptypb.Empty, error) {
-	t, err := s.task(r.ID)
-	if err != nil {
-		return nil, err
-	}
-	return nil, errCheckpoint(t.c.Checkpoint(ctx, ""))
-}

@@ -37,7 +37,11 @@ func (t *Task) start(ctx context.Context, p *process) error {
 	if at != phaseCreated {
 		return failedPrecondition("cannot start container %q: %s", t.id, at)
 	}
-	if err := t.c.Start(ctx); err != nil {
+	begin := func() error { return t.c.Start(ctx) }
+	if t.restored {
+		begin = t.c.Resume
+	}
+	if err := begin(); err != nil {
 		return err
 	}
 	p.mu.Lock()

@@ -37,6 +37,7 @@ type Task struct {
 	ioUID      int
 	ioGID      int
 	ownPID     bool // has a pid namespace of its own
+	restored   bool // of a checkpoint: frozen until it is started
 	stopOOM    context.CancelFunc
 	oom        chan struct{} // closed when no OOM event will come any more
 

@@ -88,8 +88,8 @@ func commands() []command {
 		{"events", "print statistics and out-of-memory events", (*app).events},
 		{"features", "print what this runtime supports, as JSON", (*app).features},
 		{"spec", "write a config.json to start from", (*app).spec},
-		{"checkpoint", "say why a container can't be checkpointed", (*app).checkpoint},
-		{"restore", "refused: there are no checkpoints", (*app).restore},
+		{"checkpoint", "write a container to files, by CRIU", (*app).checkpoint},
+		{"restore", "make a container of such files", (*app).restore},
 	}
 }
 
@@ -103,7 +103,7 @@ func (a *app) dispatch(ctx context.Context, args []string) error {
 	fs.StringVar(&a.profile, "profile", "", "policy `name` for new containers (default: the host's configuration, else agent)")
 	fs.BoolVar(&a.debug, "debug", false, "log more")
 	fs.BoolVar(&a.systemdCgroup, "systemd-cgroup", false, "let systemd make the cgroups")
-	fs.StringVar(&a.criu, "criu", "", "`program` of CRIU, asked by checkpoint (default: that of PATH)")
+	fs.StringVar(&a.criu, "criu", "", "`program` of CRIU (default: that of PATH)")
 	showVersion := fs.Bool("version", false, "print the version")
 	fs.BoolVar(showVersion, "v", false, "print the version")
 	fs.Usage = func() { printUsage(fs) }

@@ -251,12 +251,20 @@ func TestAttack_MountStormElsewhere(t *testing.T) {
 	<-stopped
 }
 
-// TestAttack_CopyUpSymlinks: tmpcopyup reads what the image has at a path, in the runtime.
+// TestAttack_CopyUpSymlinks: tmpcopyup reads what the image has at a path, in the runtime. The image has a directory, too,
+// where its links lead to, so that there is a mount point and the task can look at what was copied. Seen with the look-up
+// no longer kept in the root: the secret.
 func TestAttack_CopyUpSymlinks(t *testing.T) {
 	for _, a := range everyWay(t, "none") {
+		to := func(rootfs, target string) {
+			if err := os.MkdirAll(rootfs+filepath.Dir(a.marker), 0o755); err != nil {
+				t.Fatal(err)
+			}
+			link(t, target, rootfs+"/data")
+		}
 		for name, spoil := range map[string]func(rootfs string){
-			"destination": func(rootfs string) { link(t, filepath.Dir(a.marker), rootfs+"/data") },
-			"upwards":     func(rootfs string) { link(t, strings.Repeat("../", 20)+filepath.Dir(a.marker), rootfs+"/data") },
+			"destination": func(rootfs string) { to(rootfs, filepath.Dir(a.marker)) },
+			"upwards":     func(rootfs string) { to(rootfs, strings.Repeat("../", 20)+filepath.Dir(a.marker)) },
 			"file": func(rootfs string) {
 				if err := os.Mkdir(rootfs+"/data", 0o755); err != nil {
 					t.Fatal(err)

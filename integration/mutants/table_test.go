@@ -88,8 +88,8 @@ func initMutants() []mutant {
 		},
 		{
 			"what init did not report is not taken for success", "runtime/initproc/child.go",
-			`return !strings.HasPrefix(exe, "/memfd:"+imageName)`, "return true", "TestAttack_FilterKillsTheReport", "",
-			[2]string{`strings.TrimSuffix(string(name), "\n") != processName`, "true"},
+			`return !strings.HasPrefix(exe, "/memfd:"+imageName)`, `return !strings.HasPrefix(exe, "/nosuch")`, "TestAttack_FilterKillsTheReport", "",
+			[2]string{`strings.TrimSuffix(string(name), "\n") != processName`, `strings.TrimSuffix(string(name), "\n") != "/"`},
 		},
 	}
 }
@@ -130,7 +130,7 @@ func planPersonality`, "TestAttack_CVE_2022_0811_SysctlSmuggling", "",
 		},
 		{
 			"a profile by annotation grants no more", "runtime/container/profile.go", "more := profiles.Excess(named, p)",
-			"more := profiles.Excess(p, p)", "TestChoose_Tightens", "runtime/container",
+			"more := profiles.Excess(p, p)", "TestChoose", "runtime/container",
 			[2]string{},
 		},
 		{
@@ -162,6 +162,17 @@ func planPersonality`, "TestAttack_CVE_2022_0811_SysctlSmuggling", "",
 			"a shim's socket is in a directory of the caller's", "shim/socket/socket.go",
 			"if st.Mode&unix.S_IFMT != unix.S_IFDIR || int(st.Uid) != os.Geteuid() {", "if st.Mode&unix.S_IFMT == unix.S_IFLNK {",
 			"TestAttack_SocketDirOfAnother", "shim/socket",
+			[2]string{},
+		},
+		{
+			"images of a checkpoint are the caller's alone", "runtime/criu/run.go",
+			"(int(st.Uid) != os.Geteuid() || st.Mode&othersWrite != 0)", "st.Mode&othersWrite == 0o777",
+			"TestAttack_ImagesOfAnother", "runtime/criu",
+			[2]string{},
+		},
+		{
+			"what is hidden may be an engine's", "runtime/container/enginesocket.go", "			if !l.own() {", "			if false {",
+			"TestAttack_EngineBehindUnreadableProc", "runtime/container",
 			[2]string{},
 		},
 		{
@@ -206,6 +217,11 @@ func policyMutants() []mutant {
 		{
 			"the profile's own filter stands beside the engine's", "profiles/plan.go", "plan.AddFilter(ours)", "_ = ours",
 			"TestFromInside", "integration/hardening",
+			[2]string{},
+		},
+		{
+			"sockets are of kinds and protocols that are listed", "profiles/seccomp_agent.go", "ipprotoSCTP, ipprotoSMC, ipprotoMPTCP} {", "ipprotoSCTP, ipprotoMPTCP} {",
+			"TestAttack_SocketsAroundThePorts", "cmd/agentsafe-seccomp",
 			[2]string{},
 		},
 		{

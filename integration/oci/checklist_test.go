@@ -3,7 +3,6 @@ package oci
 import (
 	"net"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"strconv"
 	"strings"
@@ -284,34 +283,4 @@ func TestTmpfsMode(t *testing.T) {
 	if r.Exit != 0 || r.Stdout != strings.TrimSpace(was)+"\n1777\n" {
 		t.Errorf("want %q and 1777:\n%v", was, r)
 	}
-}
-
-// TestCheckpoint: there are none, and the container learns nothing of the attempt. Under the profile none CRIU's own
-// refusal comes first, if it has one: a version that does not know this kernel, or none at all.
-func TestCheckpoint(t *testing.T) {
-	_, p := harness.Peers(t)
-	for profile, want := range map[string]string{
-		"agent": `profile "agent": a restored task would not be under its Landlock`,
-		"none":  "checkpoint container",
-	} {
-		d := box.Bare(t, p)
-		d.Global = []string{"--profile", profile}
-		c := d.Up(t, nil)
-		fails(t, d.Do(t, "checkpoint", "--image-path", box.TempDir(t), "--leave-running", c.ID), want)
-		fails(t, d.Do(t, "restore", "--image-path", box.TempDir(t), "--bundle", c.Dir, box.ID()), "not supported")
-		if s := d.State(t, c.ID); s.Status != "running" {
-			t.Errorf("after the attempt: %+v", s)
-		}
-		if _, err := exec.LookPath("criu"); err == nil && profile == "none" && exec.Command("criu", "check").Run() != nil {
-			fails(t, d.Do(t, "checkpoint", c.ID), "criu check: exit status")
-		}
-		d.Global = append(d.Global, "--criu", "/nosuch/criu")
-		if profile == "none" {
-			fails(t, d.Do(t, "checkpoint", c.ID), "/nosuch/criu")
-		}
-		d.Must(t, "kill", c.ID, "KILL")
-		d.WaitStatus(t, c.ID, "stopped")
-		fails(t, d.Do(t, "checkpoint", c.ID), "container not running")
-	}
-	fails(t, box.Bare(t, p).Do(t, "checkpoint", "ID"), "does not exist")
 }

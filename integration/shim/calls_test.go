@@ -127,7 +127,7 @@ func TestBadCreates(t *testing.T) {
 		{"relative log file", &task.CreateTaskRequest{Stdout: "file://x/y"}, codes.InvalidArgument},
 		{"log program that is missing", &task.CreateTaskRequest{Stdout: "binary:///no/such/program"}, codes.InvalidArgument},
 		{"terminal that the spec lacks", &task.CreateTaskRequest{Terminal: true}, codes.InvalidArgument},
-		{"checkpoint", &task.CreateTaskRequest{Checkpoint: "/x"}, codes.Unimplemented},
+		{"checkpoint under a profile", &task.CreateTaskRequest{Checkpoint: "/x"}, codes.PermissionDenied},
 	} {
 		tc.r.ID, tc.r.Bundle = s.id, s.bundle.Dir
 		_, err := s.Create(timeout(t), tc.r)
@@ -154,7 +154,9 @@ func TestCallsInTheWrongOrder(t *testing.T) {
 	_, err = s.Resume(ctx, &task.ResumeRequest{ID: s.id})
 	wantCode(t, "resume of a running container", err, codes.FailedPrecondition)
 	_, err = s.Checkpoint(ctx, &task.CheckpointTaskRequest{ID: s.id})
-	wantCode(t, "checkpoint", err, codes.Unimplemented)
+	wantCode(t, "checkpoint under a profile", err, codes.PermissionDenied)
+	_, err = s.Checkpoint(ctx, &task.CheckpointTaskRequest{ID: s.id, Options: &anypb.Any{TypeUrl: "x"}})
+	wantCode(t, "checkpoint with options of an unknown type", err, codes.InvalidArgument)
 	for _, n := range []uint32{0, 65, 1 << 31} {
 		_, err = s.Kill(ctx, &task.KillRequest{ID: s.id, Signal: n})
 		wantCode(t, fmt.Sprintf("signal %d", n), err, codes.InvalidArgument)

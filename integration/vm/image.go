@@ -19,7 +19,7 @@ type image struct {
 	kernel, initrd, disk string
 }
 
-const packages = "systemd,systemd-sysv,dbus,linux-image-cloud-amd64,busybox-static,runc,crun,docker.io,containerd,apparmor,iptables,nftables,iproute2,procps"
+const packages = "systemd,systemd-sysv,dbus,linux-image-cloud-amd64,busybox-static,runc,crun,docker.io,containerd,apparmor,iptables,nftables,iproute2,procps,criu"
 
 // drivers are the modules that it takes to see a disk and mount it.
 func drivers() []string { return []string{"virtio_pci", "virtio_blk", "ext4"} }

@@ -84,6 +84,16 @@ func (r *reaper) wait() (syscall.WaitStatus, error) {
 	return r.status, r.err
 }
 
+// Adopt returns a child of this process that somebody else has made, of which nothing but its number is known. It runs its
+// own program already: what speaks to init is not for it.
+func Adopt(pid int) (*Child, error) {
+	fd, err := unix.PidfdOpen(pid, 0)
+	if err != nil {
+		return nil, fmt.Errorf("open process %d: %w", pid, err)
+	}
+	return &Child{PID: pid, PidFD: os.NewFile(uintptr(fd), "pidfd"), reaper: &reaper{pid: pid, judged: true, executed: true}}, nil
+}
+
 // Wait waits for the end of the process and reaps it. It may be called more than once, and returns the same each time.
 func (c *Child) Wait() (syscall.WaitStatus, error) { return c.reaper.wait() }
 
