@@ -144,7 +144,7 @@ func TestIgnorePaused(t *testing.T) {
 
 // TestUpdateFlags: every flag of update that this host has a controller for.
 func TestUpdateFlags(t *testing.T) {
-	// Of v2's weight only the direction: 512 shares are 20 to runc 1.1, and 59 by the formula that runc has since 1.4.
+	// Of v2's weight only the direction: 512 shares are 20 to runc 1.1, and 59 by the formula that runc has since 1.3.2.
 	const show = "cd /sys/fs/cgroup; for f in cpu/cpu.shares cpuset/cpuset.cpus cpuset/cpuset.mems memory/memory.soft_limit_in_bytes cpuset.cpus cpuset.mems memory.low; do cat $f 2>/dev/null; done; " +
 		"[ ! -e cpu.weight ] || [ $(cat cpu.weight) -lt 100 ] || echo not lighter"
 	harness.SideBySide(t, func(t *testing.T, p harness.Peer) harness.Result {
