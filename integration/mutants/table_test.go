@@ -255,7 +255,7 @@ func otherMutants() []mutant {
 		},
 		{
 			"a filter of the cache is whole", "profiles/bpf/cache.go", "if string(data[:len(magic)]) != magic || !bytes.Equal(data[len(magic):headerBytes], sum[:]) {",
-			"if bytes.Equal(nil, sum[:]) {", "TestAttack_CacheWithPlantedFile", "profiles/bpf",
+			"if bytes.Equal(nil, sum[:]) {", "TestLoad_DamagedFile", "profiles/bpf",
 			[2]string{},
 		},
 		{

@@ -33,8 +33,7 @@
 // connects outwards without waiting, reads the hello, and relays; no goroutine, channel or timer is made for it. What has
 // to be waited for in other ways leaves the loop and comes back: a name that must be looked up, several addresses that
 // are tried by turns, a proxy; and what ends elsewhere does not come back: plain HTTP (web.go), refusals, the gateway's
-// own pages. Where there are more than two processors there are two loops with one listening socket; the kernel wakes one
-// that is idle (EPOLLEXCLUSIVE). Their system calls are raw: calls_unsafe.go says why.
+// own pages. There are two loops with one listening socket; the kernel wakes one that is idle (EPOLLEXCLUSIVE).
 //
 // The version before had a goroutine for each connection until it was relayed, and net.Conn, net.Dialer and the runtime's
 // poller below that. For each connection these cost, apart from what they did: two starts of goroutines and some twenty
@@ -53,7 +52,7 @@
 // No rule, no way: an empty policy resolves nothing. A refusal comes at once and says why: NXDOMAIN with an extended
 // error, a TLS alert, an HTTP 403 with one line of JSON, a reset for all else; every one is a line of the log, and
 // http://gateway.agentsafe.internal/ lists the last ones to the task itself. UDP other than DNS never gets here: the
-// rules refuse it, so QUIC clients fall back to TCP; the kernel tells of it (refused.go), for the log.
+// rules refuse it, so QUIC clients fall back to TCP.
 //
 // Data in: a [wire.Config], sockets. Data out: relayed bytes, log lines ([Event]), answers on the control socket.
 //

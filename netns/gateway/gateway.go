@@ -95,26 +95,18 @@ func New(c wire.Config, logFile *os.File, trust Trust) (*Gateway, error) {
 	return g, nil
 }
 
-// relayThreads is how many loops there are, for so many processors. One is enough for what a container does; where there are
-// processors to spare, a second keeps a transfer that fills a link from delaying the others. With two processors, which the
-// task and its servers want as well, it would only be woken in turns with the first: a connection's first byte took half as
-// much of a processor again.
-func relayThreads(processors int) int {
-	if processors > 2 {
-		return 2
-	}
-	return 1
-}
+// relayThreads is how many loops there are. One is enough for what a container does; the second keeps a transfer that
+// fills a link from delaying the others.
+const relayThreads = 2
 
 // Run serves until ctx ends or a listener fails, and closes the sockets.
 func (g *Gateway) Run(ctx context.Context, s Sockets) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
-	threads := relayThreads(runtime.NumCPU())
-	if runtime.GOMAXPROCS(0) <= threads { // see loop.wait
-		runtime.GOMAXPROCS(threads + 1)
+	if runtime.GOMAXPROCS(0) <= relayThreads { // see loop.wait
+		runtime.GOMAXPROCS(relayThreads + 1)
 	}
-	for range threads {
+	for range relayThreads {
 		l, err := newLoop(g.config.Timeouts.Idle)
 		if err != nil {
 			return err

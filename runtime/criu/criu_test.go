@@ -6,6 +6,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -242,4 +243,32 @@ func TestRun_Namespaces(t *testing.T) {
 	if left, err := os.ReadDir(dir); err != nil || len(left) > 0 {
 		t.Errorf("left behind: %v, %v", left, err)
 	}
+}
+
+// FuzzMeta: what lies beside images becomes arguments of a program that runs as root. It names streams and nothing else.
+func FuzzMeta(f *testing.F) {
+	f.Add([]byte(`{"streams":["","pipe:[7]","file[1f:9a]"],"emptyNetwork":true}`))
+	f.Add([]byte(`{"streams":["socket:[1]","pipe:[1]]:x","pipe:[0]"]}`))
+	f.Add([]byte(`{"streams":["file[:]","--action-script","pipe:[-1]"]}`))
+	name := regexp.MustCompile(`^fd\[[345]\]:((pipe|socket)\[[0-9a-fA-F]+\]|file\[[0-9a-fA-F]+:[0-9a-fA-F]+\])$`)
+	f.Fuzz(func(t *testing.T, data []byte) {
+		dir, err := OpenImages(t.TempDir())
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer dir.Close()
+		if err := replace.File(dir, metaFile, data, 0o600); err != nil {
+			t.Fatal(err)
+		}
+		m, err := ReadMeta(dir)
+		if err != nil {
+			return
+		}
+		args := PlanRestore(&Restore{External: External{Streams: m.Streams}, Unified: true})
+		for i, arg := range args {
+			if arg == "--inherit-fd" && !name.MatchString(args[i+1]) {
+				t.Errorf("%q gives %q", data, args[i+1])
+			}
+		}
+	})
 }
