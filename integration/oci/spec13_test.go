@@ -88,6 +88,31 @@ func TestIDMappedMount(t *testing.T) {
 	}
 }
 
+// TestRecursiveAttributes: attributes of a bind are its own, those with an "r" hold for what is mounted below it, too.
+func TestRecursiveAttributes(t *testing.T) {
+	source := box.TempDir(t)
+	box.MustRun(t, "sh", "-ec", "mkdir $0/sub; mount -t tmpfs none $0/sub", source)
+	t.Cleanup(func() { box.MustRun(t, "umount", source+"/sub") })
+	for _, tc := range []struct {
+		options []string
+		want    string
+	}{
+		{[]string{"rbind", "ro"}, "^refused\nwritten\n0\n$"},
+		{[]string{"rbind", "rro"}, "^refused\nrefused\n0\n$"},
+		{[]string{"rbind", "noexec"}, "^written\nwritten\n1\n$"},
+		{[]string{"rbind", "rnoexec", "rnosuid"}, "^written\nwritten\n2\n$"},
+	} {
+		t.Run(strings.Join(tc.options, ","), func(t *testing.T) {
+			harness.SideBySide(t, func(t *testing.T, p harness.Peer) harness.Result {
+				return plain(t, p).RunSpec(t, func(s *specs.Spec) {
+					harness.Sh("for f in /v/x /v/sub/x; do (: >$f) 2>/dev/null && echo written || echo refused; done; awk '$5 ~ \"^/v\" && $6 ~ /noexec/' /proc/self/mountinfo | wc -l")(s)
+					s.Mounts = append(s.Mounts, specs.Mount{Destination: "/v", Type: "bind", Source: source, Options: tc.options})
+				})
+			}, harness.SameExit, harness.SameOutput, harness.Exits(0), harness.Prints(tc.want))
+		})
+	}
+}
+
 // TestMemoryPolicyAndAffinity: they hold for the first process and for execs.
 func TestMemoryPolicyAndAffinity(t *testing.T) {
 	_, p := harness.Peers(t)
@@ -183,6 +208,7 @@ func TestNotSupported(t *testing.T) {
 		{"linux.memoryPolicy.nodes", func(s *specs.Spec) {
 			s.Linux.MemoryPolicy = &specs.LinuxMemoryPolicy{Mode: specs.MpolBind, Nodes: "0-99999999"}
 		}},
+		{"process.selinuxLabel", func(s *specs.Spec) { s.Process.SelinuxLabel = "system_u:system_r:container_t:s0" }},
 		{"linux.seccomp.listenerPath", func(s *specs.Spec) {
 			s.Linux.Seccomp = &specs.LinuxSeccomp{DefaultAction: specs.ActAllow, ListenerPath: "/run/none", Syscalls: notify("mkdir")}
 		}},

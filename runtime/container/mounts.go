@@ -142,8 +142,8 @@ func adaptTmpfs(m *initproc.Mount, target *os.File) error {
 }
 
 // labelMounts gives the file systems that are made for the container linux.mountLabel, as SELinux wants it: all files of
-// the mount have the label. proc, sysfs and cgroups have labels of their own, message queues take none in this way, and
-// of what is bound the engine has labelled the files. Source: runtime-spec 1.3.0, config-linux.md "Mount Label";
+// the mount have the label. proc, sysfs and cgroups have labels of their own, message queues take none in this way (the child
+// labels them, and masks), and of what is bound the engine has labelled the files. Source: runtime-spec 1.3.0, config-linux.md "Mount Label";
 // mount(8), "context".
 func labelMounts(plan []rootfs.Mount, src sources, label string) {
 	for i := range plan {

@@ -102,6 +102,7 @@ func (cr *creation) donateFiles(in *initproc.Create, don *initproc.Donation) err
 	}
 	if label := cr.spec.Linux.MountLabel; label != "" && selinux() {
 		labelMounts(plan, src, label)
+		in.MountLabel = label
 	}
 	if in.Mounts, err = donateMounts(plan, src, cr.root.Tree, don, &cr.opened); err != nil {
 		return err

@@ -45,6 +45,9 @@ func planProcess(in *specs.Process, root *os.File) (initproc.Process, error) {
 		ApparmorProfile: in.ApparmorProfile, SelinuxLabel: in.SelinuxLabel,
 		ListenerFD: initproc.None, ConsoleFD: initproc.None, Umask: 0o022,
 	}
+	if in.SelinuxLabel != "" && !selinux() {
+		return p, invalid("process.selinuxLabel", "SELinux is not in use on this machine")
+	}
 	if in.User.Umask != nil {
 		p.Umask = *in.User.Umask
 	}

@@ -141,9 +141,12 @@ type Create struct {
 	DevLinks       bool // /dev/fd, /dev/stdin, ...
 	KcoreLink      bool // /dev/core too, where the kernel has /proc/kcore
 	NullFD         int  // detached mount of /dev/null for masks
-	MaskedPaths    []string
-	ReadonlyPaths  []string
-	ReadonlyRoot   bool
+	// MountLabel is linux.mountLabel where SELinux is: of masked directories and message queues. Other mounts have it
+	// among their options.
+	MountLabel    string
+	MaskedPaths   []string
+	ReadonlyPaths []string
+	ReadonlyRoot  bool
 	// Sealed are mounts that become read-only when everything below them is in place.
 	Sealed  []string
 	NoPivot bool

@@ -19,7 +19,7 @@ func createSteps() []step[*createState] {
 		{"join namespaces", func(p *Program, s *createState) { planJoin(p, s.Join, s.SetRootIDs) }},
 		{"make namespaces", planUnshare},
 		{"time namespace", planTimeNamespace},
-		{"session", func(p *Program, s *createState) { planSession(p, s.Keyring) }},
+		{"session", func(p *Program, s *createState) { planSession(p, s.Keyring, s.SelinuxLabel) }},
 		{"host name", planHostname},
 		// Propagation first: until "/" is a slave, every mount below would appear on the host.
 		{"root file system", planRoot},
@@ -60,7 +60,7 @@ func execSteps() []step[*execState] {
 		{"root", planExecRoot},
 		// Before Landlock and the working directory, which are of what the process will see.
 		{"views", planViews},
-		{"session", func(p *Program, s *execState) { planSession(p, s.Keyring) }},
+		{"session", func(p *Program, s *execState) { planSession(p, s.Keyring, s.SelinuxLabel) }},
 		{"null device", planExecNull},
 		{"console", func(p *Program, s *execState) { planExecConsole(p, &s.Process) }},
 		{"process", func(p *Program, s *execState) { planProcess(p, &s.Process) }},
@@ -162,10 +162,14 @@ func planFork(p *Program, syncFD int) {
 	p.place(child)
 }
 
-func planSession(p *Program, keyring string) {
+func planSession(p *Program, keyring, label string) {
 	// EPERM: the child leads a session already, since it leads its process group.
 	p.call("create session", unix.SYS_SETSID).ignore(unix.EPERM)
 	if keyring != "" {
+		if label != "" {
+			// The keyring belongs to whom it is for, and not to this program's domain. execve(2) forgets the setting.
+			planAttributes(p, [][3]string{{"set label of the session keyring", "thread-self/attr/keycreate", label}})
+		}
 		// Without keys (ENOSYS) or over quota (EDQUOT) the container shares the caller's keyring, as under runc; the
 		// agent profile refuses keyctl and add_key in any case.
 		p.call("join session keyring", unix.SYS_KEYCTL, imm(unix.KEYCTL_JOIN_SESSION_KEYRING), p.str(keyring)).

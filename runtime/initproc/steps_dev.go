@@ -208,9 +208,12 @@ func planMasks(p *Program, s *createState) {
 		return
 	}
 	dir := p.cell(None)
-	planFilesystem(p, "empty directory for linux.maskedPaths", "tmpfs",
-		// nr_inodes=2: the root and nothing more; 1 fails on old kernels (runc#5348).
-		[]rootfs.Option{{Key: "size", Value: "0"}, {Key: "nr_blocks", Value: "1"}, {Key: "nr_inodes", Value: "2"}, {Key: "mode", Value: "0755"}},
+	// nr_inodes=2: the root and nothing more; 1 fails on old kernels (runc#5348).
+	options := []rootfs.Option{{Key: "size", Value: "0"}, {Key: "nr_blocks", Value: "1"}, {Key: "nr_inodes", Value: "2"}, {Key: "mode", Value: "0755"}}
+	if s.MountLabel != "" {
+		options = append(options, rootfs.Option{Key: "context", Value: s.MountLabel})
+	}
+	planFilesystem(p, "empty directory for linux.maskedPaths", "tmpfs", options,
 		unix.MOUNT_ATTR_RDONLY|unix.MOUNT_ATTR_NOSUID|unix.MOUNT_ATTR_NODEV|unix.MOUNT_ATTR_NOEXEC, dir)
 	for _, masked := range s.MaskedPaths {
 		planMask(p, s, masked, dir)

@@ -63,6 +63,9 @@ func planMount(p *Program, s *createState, m *Mount) {
 	tree := p.cell(m.TreeFD)
 	if m.TreeFD == None {
 		planFilesystem(p, "mount "+m.Type+" on "+m.Destination, m.Type, withSource(m), m.Attr.Set, tree)
+		if m.Type == "mqueue" && s.MountLabel != "" {
+			planLabelQueues(p, m, tree, s.MountLabel)
+		}
 	}
 	s.remember(m, tree)
 	if m.Reopen != "" {
@@ -87,6 +90,15 @@ func planMount(p *Program, s *createState, m *Mount) {
 	if tree != s.proc && tree != s.devpts {
 		p.call("close mount", unix.SYS_CLOSE, val(tree))
 	}
+}
+
+// planLabelQueues gives message queues the label of the container's files: they take none as an option of the mount. The
+// attribute is written through the root of the new instance, so no path is involved. Source: setxattr(2).
+func planLabelQueues(p *Program, m *Mount, tree Cell, label string) {
+	what, root := "set linux.mountLabel of "+m.Destination, p.cell(None)
+	planOpen(p, what, val(tree), ".", unix.O_RDONLY|unix.O_DIRECTORY, unix.RESOLVE_BENEATH).into(root)
+	p.call(what, unix.SYS_FSETXATTR, val(root), p.str("security.selinux"), p.str(label), imm(len(label)), imm(0))
+	p.call("close root of message queues", unix.SYS_CLOSE, val(root))
 }
 
 // planReopen replaces the tree that the host has opened by one of the child's own. Linux 6.8 and newer list the mounts of

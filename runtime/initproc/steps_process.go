@@ -252,21 +252,28 @@ const landlockRuleNetPort = 2
 // planLabels writes the labels for AppArmor and SELinux, through an instance of proc that the image has no hand in
 // (CVE-2019-16884, CVE-2025-52881).
 func planLabels(p *Program, in *Process) {
-	if in.ApparmorProfile == "" && in.SelinuxLabel == "" {
+	var labels [][3]string
+	if in.ApparmorProfile != "" {
+		labels = append(labels, [3]string{"set process.apparmorProfile", "thread-self/attr/apparmor/exec", "exec " + in.ApparmorProfile})
+	}
+	if in.SelinuxLabel != "" {
+		labels = append(labels, [3]string{"set process.selinuxLabel", "thread-self/attr/exec", in.SelinuxLabel})
+	}
+	planAttributes(p, labels)
+}
+
+// planAttributes writes attributes of the process: what it is for, the file below proc, the value of each.
+func planAttributes(p *Program, list [][3]string) {
+	if len(list) == 0 {
 		return
 	}
 	proc, fd := p.cell(None), p.cell(None)
 	planFilesystem(p, "private proc", "proc", nil, 0, proc)
-	write := func(what, path, value string) {
+	for _, a := range list {
+		what, path, value := a[0], a[1], a[2]
 		planOpen(p, what, val(proc), path, unix.O_WRONLY, unix.RESOLVE_BENEATH|unix.RESOLVE_NO_XDEV).into(fd)
 		p.call(what, unix.SYS_WRITE, val(fd), p.str(value), imm(len(value)))
 		p.call("close label", unix.SYS_CLOSE, val(fd))
-	}
-	if in.ApparmorProfile != "" {
-		write("set process.apparmorProfile", "thread-self/attr/apparmor/exec", "exec "+in.ApparmorProfile)
-	}
-	if in.SelinuxLabel != "" {
-		write("set process.selinuxLabel", "thread-self/attr/exec", in.SelinuxLabel)
 	}
 	p.call("close private proc", unix.SYS_CLOSE, val(proc))
 }

@@ -103,7 +103,7 @@ func callNames() map[uintptr]string {
 		unix.SYS_CLOSE: "close", unix.SYS_CLOSE_RANGE: "close_range", unix.SYS_DUP3: "dup3", unix.SYS_EXECVE: "execve",
 		unix.SYS_FACCESSAT2: "faccessat2", unix.SYS_FCHDIR: "fchdir", unix.SYS_FCHOWN: "fchown",
 		unix.SYS_FCHOWNAT: "fchownat", unix.SYS_FCNTL: "fcntl", unix.SYS_FSCONFIG: "fsconfig",
-		unix.SYS_FSMOUNT: "fsmount", unix.SYS_FSOPEN: "fsopen", unix.SYS_GETCWD: "getcwd", unix.SYS_IOCTL: "ioctl",
+		unix.SYS_FSMOUNT: "fsmount", unix.SYS_FSETXATTR: "fsetxattr", unix.SYS_FSOPEN: "fsopen", unix.SYS_GETCWD: "getcwd", unix.SYS_IOCTL: "ioctl",
 		unix.SYS_IOPRIO_SET: "ioprio_set", unix.SYS_KEYCTL: "keyctl",
 		unix.SYS_LANDLOCK_ADD_RULE: "landlock_add_rule", unix.SYS_LANDLOCK_CREATE_RULESET: "landlock_create_ruleset",
 		unix.SYS_LANDLOCK_RESTRICT_SELF: "landlock_restrict_self", unix.SYS_MKDIRAT: "mkdirat",
