@@ -3,11 +3,14 @@ package oci
 import (
 	"fmt"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/opencontainers/runtime-spec/specs-go"
+	"golang.org/x/sys/unix"
 
 	"github.com/agentsafe/agentsafe/integration/harness"
 )
@@ -142,6 +145,56 @@ func TestFailingHooks(t *testing.T) {
 			return box.Bare(t, p).RunSpec(t, func(s *specs.Spec) { s.Hooks = &specs.Hooks{Poststop: fail} })
 		}, harness.SameExit, harness.Exits(0))
 	})
+}
+
+// TestHangingHook: a hook without an end and without a time limit of its own keeps create waiting, as under runc. Whoever
+// waits no longer tells create to end: the hook ends with it, and nothing is left.
+func TestHangingHook(t *testing.T) {
+	_, ours := harness.Peers(t)
+	for _, kind := range []string{"createRuntime", "createContainer"} {
+		t.Run(kind, func(t *testing.T) {
+			before := snapshot(t)
+			d := box.Bare(t, ours)
+			began := filepath.Join(box.TempDir(t), "began")
+			hang := []specs.Hook{{Path: "/bin/sh", Args: []string{"sh", "-c", "touch " + began + "; exec sleep 1000"}, Env: []string{"PATH=/usr/bin:/bin"}}}
+			b := box.Bundle(t, func(s *specs.Spec) {
+				s.Mounts = append(s.Mounts, specs.Mount{Destination: filepath.Dir(began), Type: "bind", Source: filepath.Dir(began), Options: []string{"bind"}})
+				if s.Hooks = (&specs.Hooks{CreateRuntime: hang}); kind == "createContainer" {
+					s.Hooks = &specs.Hooks{CreateContainer: hang}
+				}
+			})
+			args := d.Args("create", "--bundle", b.Dir, b.ID)
+			create := exec.Command(args[0], args[1:]...)
+			if err := create.Start(); err != nil {
+				t.Fatal(err)
+			}
+			done := make(chan error, 1)
+			go func() { done <- create.Wait() }()
+			for deadline := time.Now().Add(time.Minute); ; time.Sleep(10 * time.Millisecond) {
+				if _, err := os.Stat(began); err == nil {
+					break
+				}
+				if time.Now().After(deadline) {
+					create.Process.Kill() //nolint:errcheck // the test has failed
+					t.Fatal("the hook does not begin")
+				}
+			}
+			if err := create.Process.Signal(unix.SIGTERM); err != nil {
+				t.Fatal(err)
+			}
+			select {
+			case err := <-done:
+				if err == nil {
+					t.Error("create was told to end and has succeeded")
+				}
+			case <-time.After(time.Minute):
+				create.Process.Kill() //nolint:errcheck // the test has failed
+				t.Error("create waits for the hook although it was told to end")
+			}
+			d.Must(t, "delete", "--force", b.ID)
+			nothingLeft(t, ours, before, d)
+		})
+	}
 }
 
 func snapshot(t *testing.T) harness.Snapshot {

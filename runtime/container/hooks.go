@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
+	"runtime"
 	"strconv"
 	"strings"
 	"time"
@@ -99,6 +100,11 @@ func runHook(ctx context.Context, h *specs.Hook, state *specs.State) error {
 		cmd.Env = []string{}
 	}
 	cmd.Stdin = bytes.NewReader(input)
+	// Whoever waits for a hook that hangs ends this program at last: the hook ends with it. The signal comes when the thread
+	// that has made the child ends, so that no other goroutine may use up this one meanwhile.
+	runtime.LockOSThread()
+	defer runtime.UnlockOSThread()
+	cmd.SysProcAttr = &unix.SysProcAttr{Pdeathsig: unix.SIGKILL}
 	var output bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &output, &output
 	// A grandchild that keeps the pipe open must not hold the container up.
