@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"path/filepath"
 	"strconv"
 	"strings"
 
@@ -72,7 +73,7 @@ func engineListeners(list sources) (map[int]string, error) {
 			asked = true
 		}
 		for _, l := range all {
-			if !l.within(src) {
+			if l.forwardsKeys() || !l.within(src) {
 				continue
 			}
 			who, err := engineHolding(l)
@@ -89,6 +90,13 @@ func engineListeners(list sources) (map[int]string, error) {
 		}
 	}
 	return out, nil
+}
+
+// forwardsKeys reports whether a socket is one at which BuildKit, in dockerd or buildkitd, hands a step on to the agent of
+// keys of whoever builds (RUN --mount=type=ssh): no way to the engine. The path is the kernel's record of where the
+// listener was bound, so that no other name of an engine's socket passes for one.
+func (l listener) forwardsKeys() bool {
+	return filepath.Base(l.path) == "ssh_auth_sock" && strings.HasPrefix(filepath.Base(filepath.Dir(l.path)), ".buildkit-ssh-sock")
 }
 
 // within reports whether a socket is the source or lies in it.
