@@ -69,15 +69,26 @@ func nativeArch(goarch string) specs.Arch {
 	return ""
 }
 
-func validArch(a specs.Arch) bool {
-	switch a {
-	case specs.ArchX86, specs.ArchX86_64, specs.ArchX32, specs.ArchARM, specs.ArchAARCH64, specs.ArchMIPS,
+// SeccompArchs lists the architectures that linux.seccomp.architectures may name: those of other machines have no
+// meaning on this one, and are no error.
+func SeccompArchs() []specs.Arch {
+	return []specs.Arch{
+		specs.ArchX86, specs.ArchX86_64, specs.ArchX32, specs.ArchARM, specs.ArchAARCH64, specs.ArchMIPS,
 		specs.ArchMIPS64, specs.ArchMIPS64N32, specs.ArchMIPSEL, specs.ArchMIPSEL64, specs.ArchMIPSEL64N32,
 		specs.ArchPPC, specs.ArchPPC64, specs.ArchPPC64LE, specs.ArchS390, specs.ArchS390X, specs.ArchPARISC,
-		specs.ArchPARISC64, specs.ArchRISCV64, specs.ArchLOONGARCH64, specs.ArchM68K, specs.ArchSH, specs.ArchSHEB:
-		return true
+		specs.ArchPARISC64, specs.ArchRISCV64, specs.ArchLOONGARCH64, specs.ArchM68K, specs.ArchSH, specs.ArchSHEB,
 	}
-	return false
+}
+
+func validArch(a specs.Arch) bool { return slices.Contains(SeccompArchs(), a) }
+
+// SeccompFlags lists the flags that linux.seccomp.flags may name, with their bits for seccomp(2). TSYNC has no meaning for
+// a process with one thread, and is not set.
+func SeccompFlags() map[specs.LinuxSeccompFlag]uint64 {
+	return map[specs.LinuxSeccompFlag]uint64{
+		specs.LinuxSeccompFlagLog: 1 << 1, specs.LinuxSeccompFlagSpecAllow: 1 << 2,
+		specs.LinuxSeccompFlagWaitKillableRecv: 1 << 5, "SECCOMP_FILTER_FLAG_TSYNC": 0,
+	}
 }
 
 func seccompAction(a specs.LinuxSeccompAction, errno *uint) (SeccompAction, error) {
@@ -118,21 +129,15 @@ func seccompAction(a specs.LinuxSeccompAction, errno *uint) (SeccompAction, erro
 	return out, nil
 }
 
-// seccompFlags translates to the bits of seccomp(2). TSYNC has no meaning for a process with one thread.
+// seccompFlags translates to the bits of seccomp(2).
 func seccompFlags(in []specs.LinuxSeccompFlag) (uint64, error) {
 	var out uint64
 	for i, f := range in {
-		switch f {
-		case specs.LinuxSeccompFlagLog:
-			out |= 1 << 1
-		case specs.LinuxSeccompFlagSpecAllow:
-			out |= 1 << 2
-		case specs.LinuxSeccompFlagWaitKillableRecv:
-			out |= 1 << 5
-		case "SECCOMP_FILTER_FLAG_TSYNC":
-		default:
+		bit, known := SeccompFlags()[f]
+		if !known {
 			return 0, fmt.Errorf("linux.seccomp.flags[%d]: %q is not a flag", i, f)
 		}
+		out |= bit
 	}
 	return out, nil
 }

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -280,7 +281,13 @@ func TestSpecFeaturesVersion(t *testing.T) {
 			Linux                        struct {
 				Namespaces, Capabilities []string
 				Cgroup                   map[string]any
-				Seccomp                  struct{ Enabled bool }
+				Seccomp                  struct {
+					Enabled                           bool
+					Archs, KnownFlags, SupportedFlags []string
+				}
+				MemoryPolicy struct{ Modes, Flags []string }
+				IntelRdt     struct{ Enabled, Schemata, Monitoring bool }
+				NetDevices   struct{ Enabled bool }
 			}
 		}
 		if err := json.Unmarshal([]byte(box.Bare(t, p).Must(t, "features")), &f); err != nil {
@@ -288,6 +295,35 @@ func TestSpecFeaturesVersion(t *testing.T) {
 		}
 		if f.OCIVersionMin == "" || f.OCIVersionMax == "" || len(f.Hooks) != 6 || len(f.MountOptions) == 0 || len(f.Linux.Namespaces) < 7 || !f.Linux.Seccomp.Enabled {
 			t.Errorf("features %+v", f)
+		}
+		// What runtime-spec 1.3 added to the page.
+		if l := f.Linux; len(l.Seccomp.Archs) < 16 || len(l.Seccomp.KnownFlags) != 4 || !slices.Contains(l.Seccomp.SupportedFlags, "SECCOMP_FILTER_FLAG_LOG") ||
+			!slices.Contains(l.MemoryPolicy.Modes, "MPOL_BIND") || len(l.MemoryPolicy.Flags) != 3 || !l.IntelRdt.Schemata || !l.IntelRdt.Monitoring || !l.NetDevices.Enabled {
+			t.Errorf("features %+v", l)
+		}
+		// Whatever runc knows.
+		runc, _ := harness.Peers(t)
+		var theirs struct {
+			Hooks, MountOptions []string
+			Linux               struct {
+				Namespaces, Capabilities []string
+				Seccomp                  struct{ Archs, Actions, Operators []string }
+			}
+		}
+		if err := json.Unmarshal([]byte(box.Bare(t, runc).Must(t, "features")), &theirs); err != nil {
+			t.Fatal(err)
+		}
+		for what, lists := range map[string][2][]string{
+			"hooks": {theirs.Hooks, f.Hooks}, "mount options": {theirs.MountOptions, f.MountOptions}, "capabilities": {theirs.Linux.Capabilities, f.Linux.Capabilities},
+			"namespaces": {theirs.Linux.Namespaces, f.Linux.Namespaces}, "architectures": {theirs.Linux.Seccomp.Archs, f.Linux.Seccomp.Archs},
+		} {
+			for _, name := range lists[0] {
+				// Flags of mount(2) that mean nothing to Linux 5.15 or to the file systems of a container.
+				gone := slices.Contains([]string{"acl", "noacl", "iversion", "noiversion", "mand", "nomand"}, name)
+				if !gone && !slices.Contains(lists[1], name) {
+					t.Errorf("%s: runc has %s", what, name)
+				}
+			}
 		}
 	})
 	t.Run("version", func(t *testing.T) {

@@ -1,10 +1,16 @@
 package container
 
 import (
+	"iter"
+	"maps"
 	"os"
+	"slices"
 
 	specs "github.com/opencontainers/runtime-spec/specs-go"
 	"github.com/opencontainers/runtime-spec/specs-go/features"
+	"golang.org/x/sys/unix"
+
+	"github.com/agentsafe/agentsafe/profiles"
 )
 
 // Features describes this runtime. Source: runtime-spec 1.3.0, features.md and features-linux.md.
@@ -28,7 +34,9 @@ func Features(version string) *features.Features {
 				},
 			},
 			Apparmor: &features.Apparmor{Enabled: &yes}, Selinux: &features.Selinux{Enabled: &yes},
-			IntelRdt:        &features.IntelRdt{Enabled: &yes},
+			IntelRdt:        &features.IntelRdt{Enabled: &yes, Schemata: &yes, Monitoring: &yes},
+			MemoryPolicy:    &features.MemoryPolicy{Modes: sorted(maps.Keys(memoryModes)), Flags: sorted(maps.Keys(memoryFlags))},
+			NetDevices:      &features.NetDevices{Enabled: &yes},
 			MountExtensions: &features.MountExtensions{IDMap: &features.IDMap{Enabled: &yes}},
 		},
 		Annotations: map[string]string{"dev.agentsafe.version": version},
@@ -36,18 +44,44 @@ func Features(version string) *features.Features {
 			"agentsafe.dev/",
 		},
 	}
+	f.Linux.Seccomp.Archs = sorted(slices.Values(profiles.SeccompArchs()))
+	f.Linux.Seccomp.KnownFlags = sorted(maps.Keys(profiles.SeccompFlags()))
+	f.Linux.Seccomp.SupportedFlags = slices.DeleteFunc(slices.Clone(f.Linux.Seccomp.KnownFlags), func(flag string) bool {
+		return !hasSeccompFlag(profiles.SeccompFlags()[specs.LinuxSeccompFlag(flag)])
+	})
 	for _, k := range namespaceKinds {
 		f.Linux.Namespaces = append(f.Linux.Namespaces, string(k.kind))
 	}
 	return f
 }
 
+// sorted makes a list of strings of values of a string type.
+func sorted[S ~string](in iter.Seq[S]) []string {
+	var out []string
+	for s := range in {
+		out = append(out, string(s))
+	}
+	slices.Sort(out)
+	return out
+}
+
+// hasSeccompFlag asks the kernel by a filter that is not there: EFAULT, unless the flag is one that it does not know.
+// SECCOMP_FILTER_FLAG_WAIT_KILLABLE_RECV came with Linux 5.19 (c2aa2dfef243 "seccomp: Add wait_killable semantic to
+// seccomp user notifier") and goes with a listener.
+func hasSeccompFlag(bits uint64) bool {
+	if bits&unix.SECCOMP_FILTER_FLAG_WAIT_KILLABLE_RECV != 0 {
+		bits |= unix.SECCOMP_FILTER_FLAG_NEW_LISTENER
+	}
+	_, _, err := unix.Syscall(unix.SYS_SECCOMP, unix.SECCOMP_SET_MODE_FILTER, uintptr(bits), 0)
+	return err == unix.EFAULT
+}
+
 func mountOptionNames() []string {
 	var out []string
 	out = append(out, []string{
-		"async", "atime", "bind", "defaults", "dev", "diratime", "dirsync", "exec", "lazytime", "loud", "noatime", "nodev",
+		"async", "atime", "bind", "defaults", "dev", "diratime", "dirsync", "exec", "idmap", "lazytime", "loud", "noatime", "nodev",
 		"nodiratime", "noexec", "nolazytime", "norelatime", "nostrictatime", "nosuid", "nosymfollow", "private", "ratime",
-		"rbind", "rdev", "rdiratime", "relatime", "remount", "rexec", "rnoatime", "rnodev", "rnodiratime", "rnoexec",
+		"rbind", "rdev", "rdiratime", "relatime", "remount", "rexec", "ridmap", "rnoatime", "rnodev", "rnodiratime", "rnoexec",
 		"rnorelatime", "rnostrictatime", "rnosuid", "rnosymfollow", "ro", "rprivate", "rrelatime", "rro", "rrw", "rshared",
 		"rslave", "rstrictatime", "rsuid", "rsymfollow", "runbindable", "rw", "shared", "silent", "slave", "strictatime",
 		"suid", "symfollow", "sync", "tmpcopyup", "unbindable",
