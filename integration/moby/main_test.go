@@ -126,7 +126,14 @@ func (e *docker) start(b *harness.Box) error {
 	if err := errors.Join(os.MkdirAll(filepath.Dir(options), 0o755), os.WriteFile(options, []byte("profile = \"none\"\n"), 0o600), os.WriteFile(file, data, 0o600)); err != nil {
 		return err
 	}
-	e.env = []string{"PATH=" + strings.Join([]string{filepath.Dir(shimPath()), programs, containerd, os.Getenv("PATH")}, ":")}
+	command := filepath.Join(b.Dir, "build-command")
+	if err := writeBuildCommand(command); err != nil {
+		return err
+	}
+	e.env = []string{
+		"PATH=" + strings.Join([]string{filepath.Dir(shimPath()), programs, containerd, os.Getenv("PATH")}, ":"),
+		"DOCKER_BUILDKIT_RUNC_COMMAND=" + command,
+	}
 	toml := filepath.Join(b.Dir, "containerd.toml")
 	text := fmt.Sprintf("version = 2\nroot = %q\nstate = '/run/containerd-test'\ndisabled_plugins = ['io.containerd.grpc.v1.cri']\n"+
 		"[grpc]\n  address = '/run/containerd-test.sock'\n[ttrpc]\n  address = '/run/containerd-test.sock.ttrpc'\n", filepath.Join(b.Dir, "containerd"))
