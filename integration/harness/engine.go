@@ -135,6 +135,7 @@ func (b *Box) StartDocker() (*Docker, error) {
 		"cgroup-parent":    b.CgroupParent(),
 		"exec-opts":        []string{"native.cgroupdriver=cgroupfs"},
 		"shutdown-timeout": 5,
+		"experimental":     true,            // checkpoints
 		"bip":              "172.30.0.1/24", // given, so that dockerd does not look for a free range on a machine that routes them all
 	}}
 	if err := e.writeConfig(); err != nil {

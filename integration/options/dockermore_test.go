@@ -37,18 +37,29 @@ func dockerMore() []row {
 	return []row{
 		simple("--gpus all", "cat /gpu/driver; echo $NVIDIA_VISIBLE_DEVICES", `^prestart\nall`),
 		simple("--cpu-period 20000 --cpu-quota 10000 --cpuset-mems 0", "cat /sys/fs/cgroup/cpu/cpu.cfs_quota_us 2>/dev/null || cat /sys/fs/cgroup/cpu.max", `^10000`),
-		simple("--device-read-bps /dev/null:1mb", "echo $?", `.`),
-		simple("--oom-kill-disable --memory 64m", "echo $?", `.`),
-		simple("--memory-swappiness 10", "echo $?", `.`),
-		simple("--link X", "echo $?", `.`),
-		simple("--pid=container:nobody", "echo $?", `.`),
-		simple("--network nowhere", "echo $?", `.`),
-		simple("--user nobody-there", "echo $?", `.`),
-		simple("--workdir /etc/passwd", "echo $?", `.`),
+		simple("--device-read-bps /dev/loop0:1mb", "cat /sys/fs/cgroup/blkio/blkio.throttle.read_bps_device 2>/dev/null || cat /sys/fs/cgroup/io.max", `7:0 .*1048576`),
+		simple("--oom-kill-disable --memory 64m", "grep oom_kill_disable /sys/fs/cgroup/memory/memory.oom_control || echo none", `^oom_kill_disable 1|^none`),
+		simple("--memory-swappiness 10", "cat /sys/fs/cgroup/memory/memory.swappiness || echo none", `^10|^none`),
+		simple("--ipc none", "ls /dev/shm 2>/dev/null; echo $?", `^1`),
+		{engine: "docker", option: "`--link X:name`", prints: `^served`, do: func(t *testing.T, runtime string) harness.Result {
+			other := up(t, runtime, "--expose", "80", "--entrypoint", "/bin/probe", image, "serve", ":80", "served")
+			return eventually(t, "run", "--rm", "--runtime", runtime, "--link", other+":server", image, "probe", "get", "http://server")
+		}},
+		failing(simple("--pid=container:nobody", "echo ran", ""), "no such container", `(?i)no such container`),
+		failing(simple("--network nowhere", "echo ran", ""), "no such network", `nowhere not found`),
+		failing(simple("--user nobody-there", "echo ran", ""), "no such user", `unable to find user`),
+		failing(simple("--workdir /etc/passwd", "echo ran", ""), "no directory", `(?i)not a directory`),
+		failing(simple("--network host -p 80:80 --network-alias a", "echo ran", ""), "they contradict each other", `alias`),
+		failing(simple("--uts host --hostname a", "echo ran", ""), "they contradict each other", `conflicting options`),
+		failing(simple("--network container:X -p 80:80", "echo ran", ""), "they contradict each other", `conflicting options`),
+		failing(simple("--memory 64m --memory-swap 32m", "echo ran", ""), "they contradict each other", `larger than memory limit`),
+		failing(simple("--entrypoint /nowhere", "", ""), "no such program", `no such file`),
+		failing(simple("--init --entrypoint /nowhere", "", ""), "no such program", `exec /nowhere failed`),
+		simple("--network none -p 80:80", "ls /sys/class/net", `^lo\n$`),
 		simple("--hostname a --network host", "hostname", `^a`),
 		simple("--publish-all --expose 80", "ls /sys/class/net", `eth0`),
 		simple("--security-opt label=disable", "echo ran", `^ran`),
-		simple("--mount type=bind,source=/nowhere,target=/v", "echo ran", `.`),
+		failing(simple("--mount type=bind,source=/nowhere,target=/v", "echo ran", ""), "no such folder", `does not exist`),
 		{engine: "docker", option: "`--env-file`, `--label`, `--cidfile`", prints: `^b\n64`, do: func(t *testing.T, runtime string) harness.Result {
 			dir := box.TempDir(t)
 			if err := os.WriteFile(filepath.Join(dir, "env"), []byte("A=b\n"), 0o644); err != nil {
