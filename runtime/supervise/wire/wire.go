@@ -189,7 +189,11 @@ var ErrClosed = errors.New("the other side has closed the connection")
 
 // Receive receives one message into v. The caller owns the files, also if there is an error beside them.
 func Receive(conn *net.UnixConn, v any) ([]*os.File, error) {
-	buf := make([]byte, MaxBytes)
+	length, err := pending(conn)
+	if err != nil {
+		return nil, fmt.Errorf("receive message: %w", err)
+	}
+	buf := make([]byte, min(length, MaxBytes))
 	oob := make([]byte, unix.CmsgSpace(maxFiles*4))
 	n, oobn, flags, _, err := conn.ReadMsgUnix(buf, oob)
 	if err != nil {
@@ -208,6 +212,27 @@ func Receive(conn *net.UnixConn, v any) ([]*os.File, error) {
 		return files, fmt.Errorf("decode message: %w", err)
 	}
 	return files, nil
+}
+
+// pending waits for the next message and returns how long it is. Room for the longest one, in a program that lives as long
+// as one command does, would cost more than all that is said: each page of it is touched for the first time.
+func pending(conn *net.UnixConn) (length int, err error) {
+	raw, err := conn.SyscallConn()
+	if err != nil {
+		return 0, err
+	}
+	werr := raw.Read(func(fd uintptr) bool {
+		for {
+			length, _, err = unix.Recvfrom(int(fd), nil, unix.MSG_PEEK|unix.MSG_TRUNC|unix.MSG_DONTWAIT)
+			if !errors.Is(err, unix.EINTR) {
+				return !errors.Is(err, unix.EAGAIN)
+			}
+		}
+	})
+	if werr != nil {
+		return 0, werr
+	}
+	return length, err
 }
 
 // takeFiles makes files of the descriptors that came with a message; net sets close-on-exec on receipt.
