@@ -26,22 +26,28 @@ const layerPoll = 250 * time.Millisecond
 func (s *Supervisor) met(e container.End, answer, allow string, count func(counts *container.End)) {
 	e.At = time.Now().UTC()
 	s.mu.Lock()
-	count(&s.counts)
 	s.notes = append(s.notes, e.Message)
-	now := s.end
-	if now == nil {
-		now = &container.End{At: e.At}
-	}
-	s.countInto(now)
-	err := s.c.WriteEnd(now)
 	s.mu.Unlock()
-	if err != nil {
+	if err := s.countNow(count); err != nil {
 		s.o.Warn(err.Error())
 	}
 	s.record(audit.TypeLimit, e) //nolint:errcheck // it is refused in any case, and the log says that something is missing
 	if s.denials != nil {
 		s.denials.log.Add(denials.Denial{Time: e.At, Kind: denials.Limit, What: string(e.Reason), Answer: answer, Why: e.Message, Allow: allow})
 	}
+}
+
+// countNow counts something and writes it into the container's state.
+func (s *Supervisor) countNow(count func(counts *container.End)) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	count(&s.counts)
+	now := s.end
+	if now == nil {
+		now = &container.End{At: time.Now().UTC()}
+	}
+	s.countInto(now)
+	return s.c.WriteEnd(now)
 }
 
 // countInto puts what was counted into an end; it needs the lock.

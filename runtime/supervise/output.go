@@ -94,11 +94,11 @@ func (s *Supervisor) firstStreams() *streams {
 	return s.streams
 }
 
-// outputCut notes that a stream was ended.
+// outputCut notes that a stream was ended, in the container's state at once.
 func (s *Supervisor) outputCut(pid int, name string, most int64) {
-	s.mu.Lock()
-	s.counts.OutputsCut++
-	s.mu.Unlock()
+	if err := s.countNow(func(c *container.End) { c.OutputsCut++ }); err != nil {
+		s.o.Warn(err.Error())
+	}
 	if pid == 0 {
 		pid = s.c.State().InitPID
 	}
