@@ -88,7 +88,7 @@ const checkOutScript = `exec >&2
 common=$1 branch=$2 dir=$3 name=$4
 git check-ref-format --branch "$branch" >/dev/null
 export GIT_DIR="$common"
-format=$(git config --get extensions.refstorage || echo files)
+format=$(git config --file "$common/config" --get extensions.refstorage || echo files)
 [ "$format" = files ] || { echo "the repository keeps its branches as $format, not as files"; exit 1; }
 if git worktree list --porcelain | grep -qxF "branch refs/heads/$branch"; then echo "the branch $branch is checked out in another worktree"; exit 1; fi
 new=

@@ -130,7 +130,13 @@ func TestWorktreeUnderEngines(t *testing.T) {
 	_, agentsafe := harness.Peers(t)
 	shim := filepath.Join(filepath.Dir(agentsafe.Path), "containerd-shim-agentsafe-v2")
 	keepConfig(t)
-	for _, engine := range []string{"docker", "containerd"} {
+	podman := &harness.Podman{Box: box}
+	if busybox, err := harness.Busybox(); err != nil {
+		t.Fatal(err)
+	} else if err := podman.Load(busybox.Archive); err != nil {
+		t.Fatal(err)
+	}
+	for _, engine := range []string{"docker", "containerd", "podman"} {
 		t.Run(engine, func(t *testing.T) {
 			dir, git := plainRepository(t)
 			before := listing(t, dir)
@@ -143,6 +149,19 @@ func TestWorktreeUnderEngines(t *testing.T) {
 						func(script string) harness.Result { return docker.Do(t, "exec", name, "sh", "-ec", script) },
 						func() { docker.Must(t, "rm", "--force", name) },
 					}
+				}
+				if engine == "podman" {
+					id := podman.Must(t, agentsafe, "run", "--detach", "--network", "none", "--cgroup-parent", box.CgroupParent(), "--volume", dir+":/job", "--workdir", "/job",
+						"--ulimit", "nofile=1024:1024", "--ulimit", "nproc=1024:1024", "--annotation", "agentsafe.dev/worktree="+branch, "--env", wish[1], image, "sleep", "1000")
+					removed := false
+					remove := func() {
+						if !removed {
+							removed = true
+							podman.Must(t, agentsafe, "rm", "--force", "--time", "0", id)
+						}
+					}
+					t.Cleanup(remove)
+					return liveSession{id, func(script string) harness.Result { return podman.Do(t, agentsafe, "exec", id, "sh", "-ec", script) }, remove}
 				}
 				id := box.ID()
 				box.MustRun(t, containerd.Args("run", "--runtime", shim, "--detach", "--cwd", "/job", "--mount", "type=bind,src="+dir+",dst=/job,options=rbind:rw",
@@ -167,7 +186,7 @@ func TestWorktreeUnderEngines(t *testing.T) {
 				t.Errorf("the first: %v", r)
 			}
 			name := two.id
-			if engine == "docker" {
+			if engine != "containerd" {
 				name = name[:12]
 			}
 			if r := two.run(look + "ls"); r.Exit != 0 || r.Stdout != "one\nx\nref: refs/heads/agentsafe/"+name+"\nd\nf\n" {
@@ -183,7 +202,7 @@ func TestWorktreeUnderEngines(t *testing.T) {
 			two.remove()
 			mustCtl(t, "promote", one.id, dir+"/.git")
 			mustCtl(t, "promote", one.id, "/job/new")
-			if engine == "docker" {
+			if engine != "containerd" {
 				name = one.id[:12]
 			} else {
 				name = one.id
@@ -208,11 +227,18 @@ func TestWorktreeUnderEngines(t *testing.T) {
 func TestRefusedWorktrees(t *testing.T) {
 	dir, git := plainRepository(t)
 	git("worktree", "add", "-q", dir+"-beside", "-b", "busy")
+	// Its branches are in files that the runtime does not write. Git before 2.45 knows of no such thing: it is said so by
+	// hand.
+	other := filepath.Join(filepath.Dir(dir), "tables")
+	box.MustRun(t, "cp", "-r", dir, other)
+	git("-C", other, "config", "core.repositoryformatversion", "1")
+	git("-C", other, "config", "extensions.refstorage", "reftable")
 	before := listing(t, filepath.Dir(dir))
 	for _, c := range []struct {
 		name, source, branch, want string
 		annotations                map[string]string
 	}{
+		{"branches in tables", other, "auto", "keeps its branches as reftable", nil},
 		{"no repository", filepath.Join(dir, "d"), "auto", "0 writable bind mounts are repositories", nil},
 		{"an option", dir, "-x", "not the name of a branch", nil},
 		{"out of the refs", dir, "../../x", "not the name of a branch", nil},
@@ -238,7 +264,9 @@ func TestRefusedWorktrees(t *testing.T) {
 			}
 		})
 	}
-	os.Remove(dir + "-worktrees") // it goes with the last folder in it, or was never made
+	for _, of := range []string{dir, other} {
+		os.Remove(of + "-worktrees") // it goes with the last folder in it, or was never made
+	}
 	if now := listing(t, filepath.Dir(dir)); now != before {
 		t.Errorf("left:\n%s\nwas:\n%s", now, before)
 	}
