@@ -52,14 +52,19 @@ func invoke[T any](t *testing.T, s *mcp.ClientSession, tool string, args any) (o
 	if r.IsError {
 		return out, r.Content[0].(*mcp.TextContent).Text
 	}
-	data, err := json.Marshal(r.StructuredContent)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := json.Unmarshal(data, &out); err != nil {
+	if err := decode(r, &out); err != nil {
 		t.Fatal(err)
 	}
 	return out, ""
+}
+
+// decode takes what a tool has answered out of its result.
+func decode(r *mcp.CallToolResult, out any) error {
+	data, err := json.Marshal(r.StructuredContent)
+	if err != nil {
+		return err
+	}
+	return json.Unmarshal(data, out)
 }
 
 func TestMCP_Exec(t *testing.T) {

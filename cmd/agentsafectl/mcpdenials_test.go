@@ -59,6 +59,37 @@ func TestMCP_Denials(t *testing.T) {
 			t.Fatal("true is refused something")
 		}
 	}
+	// Side by side each is told of its own, as far as the kernel is quick enough to say whose they are.
+	syscalls := func(list []call.Denial) (n int) {
+		for _, d := range list {
+			if d.Kind == "syscall" {
+				n += d.Count
+			}
+		}
+		return n
+	}
+	for deadline := time.Now().Add(60 * time.Second); ; {
+		quiet := make(chan *mcp.CallToolResult, 1)
+		go func() {
+			r, err := s.CallTool(t.Context(), &mcp.CallToolParams{Name: "exec_sandboxed_command", Arguments: execInput{Command: "sleep 1"}})
+			if err != nil || r.IsError {
+				t.Errorf("%+v, %v", r, err)
+				r = &mcp.CallToolResult{}
+			}
+			quiet <- r
+		}()
+		loud := sh(t, s, "for i in 1 2 3; do unshare -n true 2>/dev/null; done; sleep 1")
+		var beside call.Result
+		if err := decode(<-quiet, &beside); err != nil {
+			t.Fatal(err)
+		}
+		if syscalls(loud.Denials) > 0 && syscalls(beside.Denials) == 0 {
+			break
+		}
+		if time.Now().After(deadline) {
+			t.Fatalf("refused to one: %+v; the other one is told: %+v", loud.Denials, beside.Denials)
+		}
+	}
 	list, err := s.ReadResource(t.Context(), &mcp.ReadResourceParams{URI: "agentsafe://session/denials"})
 	if err != nil {
 		t.Fatal(err)

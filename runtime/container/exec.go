@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"path/filepath"
 	"strconv"
 	"syscall"
 	"time"
@@ -123,6 +124,14 @@ func exitStatus(st syscall.WaitStatus) int {
 		return signalBase + int(st.Signal())
 	}
 	return st.ExitStatus()
+}
+
+// Branch names the sub-cgroup that holds this process and its descendants alone; "" if there is none.
+func (p *Process) Branch() string {
+	if p.cgroup == nil {
+		return ""
+	}
+	return filepath.Base(p.cgroup.Dir())
 }
 
 // Signal sends a signal to the process.

@@ -203,8 +203,8 @@ func (m *monitorClient) Pump(pid int, outs []Output) error {
 }
 
 // Refusals implements Supervisor.
-func (m *monitorClient) Refusals(since uint64) (*wire.Refusals, error) {
-	reply, err := wire.Ask(m.conn, callTimeout, &wire.Request{Op: wire.OpRefusals, Since: since})
+func (m *monitorClient) Refusals(since uint64, branch string) (*wire.Refusals, error) {
+	reply, err := wire.Ask(m.conn, callTimeout, &wire.Request{Op: wire.OpRefusals, Since: since, Branch: branch})
 	if err != nil {
 		return nil, err
 	}

@@ -32,8 +32,9 @@ type Supervisor interface {
 	// Pump moves the streams of a process (0 is the first one) to where its engine wants them, within the profile's
 	// limit. The files are the caller's.
 	Pump(pid int, outs []Output) error
-	// Refusals returns what the container has been refused since the mark of an earlier call; since 0, only a mark.
-	Refusals(since uint64) (*wire.Refusals, error)
+	// Refusals returns what the container has been refused since the mark of an earlier call; since 0, only a mark. With a
+	// branch (Process.Branch) what is known to be another command's is left out.
+	Refusals(since uint64, branch string) (*wire.Refusals, error)
 	// Close is called when every process of the container has ended and its state is about to go.
 	Close(ctx context.Context) error
 }

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"path/filepath"
 	"strconv"
 	"strings"
 	"sync"
@@ -26,11 +27,13 @@ type denialWatch struct {
 	profile *profiles.Profile // with its paths expanded
 	kernel  *denials.Reader   // nil without
 	cgroups []string          // the container's lines of /proc/PID/cgroup
-	domains map[string]bool   // of Landlock, of this container
+	domains map[string]string // of Landlock, of this container: the exec that has made each, by its branch
 	// waiting are refusals by domains of which nobody has said yet whose they are: the kernel tells of a domain after the
 	// first refusal that it logs of it.
 	waiting map[string][]denials.Message
 	recent  recent
+	// execs tells the first process of an exec that runs, and its branch ("" for none).
+	execs func(pid int) (branch string, running bool)
 
 	mu      sync.Mutex // of network
 	network *os.File
@@ -53,7 +56,7 @@ func (s *Supervisor) startDenials() error {
 		out.Close()
 		return err
 	}
-	w := &denialWatch{log: denials.NewLog(out), domains: map[string]bool{}, profile: d.Policy.Profile, line: s.gatewayLimit}
+	w := &denialWatch{log: denials.NewLog(out), domains: map[string]string{}, profile: d.Policy.Profile, line: s.gatewayLimit, execs: s.branchOf}
 	if told, err := s.c.InForce(); err == nil {
 		w.profile = told
 	}
@@ -89,32 +92,48 @@ func (s *Supervisor) listenToKernel() {
 			if err != nil {
 				return // closed
 			}
-			for _, d := range w.explain(&m) {
-				s.refused(d)
+			list, branch := w.explain(&m)
+			for _, d := range list {
+				s.refused(d, branch)
 			}
 		}
 	})
 }
 
-// refused adds a refusal that is worth a record of its own.
-func (s *Supervisor) refused(d denials.Denial) {
-	s.denials.recent.add(d)
+// branchOf tells whether a process is the first one of an exec that runs, or has ended and was not told of, and its branch.
+func (s *Supervisor) branchOf(pid int) (string, bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	r := s.execs[pid]
+	if r == nil {
+		return "", false
+	}
+	if r.branch == nil {
+		return "", true
+	}
+	return filepath.Base(r.branch.Dir()), true
+}
+
+// refused adds a refusal that is worth a record of its own. branch is the exec's that it was refused to, "" for no one's.
+func (s *Supervisor) refused(d denials.Denial, branch string) {
+	s.denials.recent.add(d, branch)
 	if s.denials.log.Add(d) {
 		s.record(audit.TypeDenial, d) //nolint:errcheck // it is refused in any case, and the log says that something is missing
 	}
 }
 
-// explain says which container a message is about, and which rule of the profile refused it. Most messages are of other
-// tasks, or tell of no refusal.
-func (w *denialWatch) explain(m *denials.Message) []denials.Denial {
+// explain says which container a message is about, and which rule of the profile refused it; branch is the exec's that is
+// about, if it has one. Most messages are of other tasks, or tell of no refusal.
+func (w *denialWatch) explain(m *denials.Message) (list []denials.Denial, branch string) {
 	switch {
 	case m.IsSyscall():
-		if !w.ours(m.PID) {
-			return nil
+		branch, ours := w.owner(m.PID)
+		if !ours {
+			return nil, ""
 		}
 		name := denials.CallName(m.Arch, m.Call)
 		if name == "clone3" {
-			return nil // every libc asks, and takes clone instead
+			return nil, "" // every libc asks, and takes clone instead
 		}
 		d := denials.Denial{Time: m.Time, Kind: denials.Syscall, What: name, Answer: "an error", Program: m.Program}
 		switch a := profiles.ExplainSyscall(w.profile, name, denials.GOARCH(m.Arch)); a.Verdict {
@@ -125,24 +144,25 @@ func (w *denialWatch) explain(m *denials.Message) []denials.Denial {
 		default:
 			d.Rule, d.Why = "linux.seccomp", "the engine's own filter refuses it (docker run --security-opt seccomp=...)"
 		}
-		return []denials.Denial{d}
+		return []denials.Denial{d}, branch
 	case m.NewDomain:
 		early := w.waiting[m.Domain]
 		delete(w.waiting, m.Domain)
-		if !w.ours(m.PID) {
-			return nil
+		branch, ours := w.owner(m.PID)
+		if !ours {
+			return nil, ""
 		}
-		w.domains[m.Domain] = true
-		var out []denials.Denial
+		w.domains[m.Domain] = branch
 		for i := range early {
-			out = append(out, w.explainLandlock(&early[i]))
+			list = append(list, w.explainLandlock(&early[i]))
 		}
-		return out
-	case w.domains[m.Domain]:
-		return []denials.Denial{w.explainLandlock(m)}
+		return list, branch
+	}
+	if branch, known := w.domains[m.Domain]; known {
+		return []denials.Denial{w.explainLandlock(m)}, branch
 	}
 	w.wait(m)
-	return nil
+	return nil, ""
 }
 
 // wait keeps a refusal until it is known whose it is. Those of domains that were there before anybody listened wait in
@@ -194,29 +214,36 @@ func (w *denialWatch) explainLandlock(m *denials.Message) denials.Denial {
 	return d
 }
 
-// ours reports whether a process is the container's, or its parent is: a process that has ended and was not reaped has
-// no control group any more on cgroup v1.
-func (w *denialWatch) ours(pid int) bool {
+// owner reports whether a process is the container's, or its parent is (a process that has ended and was not reaped has no
+// control group any more on cgroup v1), and the branch of the exec that it belongs to.
+func (w *denialWatch) owner(pid int) (branch string, ours bool) {
+	if w.execs != nil {
+		if branch, ours = w.execs(pid); ours {
+			return branch, true
+		}
+	}
 	for range 2 {
 		lines, err := cgroupLines(pid)
 		if err != nil {
-			return false
+			return "", false
 		}
 		for _, l := range lines {
 			for _, own := range w.cgroups {
-				if l == own || strings.HasPrefix(l, own+"/") {
-					return true
+				below, under := strings.CutPrefix(l, own+"/")
+				if under {
+					branch, _, _ = strings.Cut(below, "/")
 				}
+				ours = ours || under || l == own
 			}
 		}
-		if len(lines) > 0 {
-			return false
+		if ours || len(lines) > 0 {
+			return branch, ours
 		}
 		if pid = parentOf(pid); pid <= 1 {
-			return false
+			return "", false
 		}
 	}
-	return false
+	return "", false
 }
 
 // cgroupLines returns the lines of /proc/PID/cgroup that name something else than the root.
@@ -305,7 +332,7 @@ func (w *denialWatch) drain() {
 		if err == nil {
 			w.line(w.rest)
 			if d, ok := denials.FromGateway(w.rest); ok {
-				w.recent.add(d)
+				w.recent.add(d, "") // nobody can say whose connection it was
 				w.log.Add(d)
 			}
 		}
@@ -319,6 +346,13 @@ func (w *denialWatch) drain() {
 			}
 			return
 		}
+	}
+}
+
+// begins makes the branch of a command known.
+func (w *denialWatch) begins(branch string) {
+	if w != nil {
+		w.recent.begins(branch)
 	}
 }
 

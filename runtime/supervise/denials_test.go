@@ -19,7 +19,7 @@ func TestDenialWatch_FirstOfADomain(t *testing.T) {
 	if err != nil || len(own) == 0 {
 		t.Skipf("probe cgroup: this process is in no group of its own: %v", err)
 	}
-	w := &denialWatch{domains: map[string]bool{}, profile: p, cgroups: own}
+	w := &denialWatch{domains: map[string]string{}, profile: p, cgroups: own}
 	refused := func(domain, path string) *denials.Message {
 		return &denials.Message{Domain: domain, Blockers: []string{"fs.write_file"}, Path: path}
 	}
@@ -40,7 +40,8 @@ func TestDenialWatch_FirstOfADomain(t *testing.T) {
 		{"the other task's, again", refused("b", "/other"), nil},
 	} {
 		var got []string
-		for _, d := range w.explain(step.m) {
+		list, _ := w.explain(step.m)
+		for _, d := range list {
 			got = append(got, d.What)
 		}
 		if fmt.Sprint(got) != fmt.Sprint(step.want) {

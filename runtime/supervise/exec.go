@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"os"
+	"path/filepath"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -49,6 +50,7 @@ func (s *Supervisor) Exec(e *wire.Exec, pidfd *os.File) error {
 			r.pidfd.Close()
 			return err
 		}
+		s.denials.begins(filepath.Base(e.Cgroup))
 	}
 	err = s.record(audit.TypeExec, &execRecord{
 		ID: e.ID, PID: e.PID, Argv: audit.Redact(e.Args), EnvNames: e.EnvNames, Cwd: e.Cwd, UID: e.UID, GID: e.GID,

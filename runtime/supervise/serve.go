@@ -94,7 +94,7 @@ func (s *Supervisor) handle(r *wire.Request, reply *wire.Reply, files []*os.File
 		return s.requested(r.Record)
 	case r.Op == wire.OpRefusals:
 		var err error
-		reply.Refusals, err = s.Refusals(r.Since)
+		reply.Refusals, err = s.Refusals(r.Since, r.Branch)
 		return err
 	case r.Op == wire.OpClose:
 		return s.finish(context.Background())

@@ -120,7 +120,7 @@ func Run(ctx context.Context, c *container.Container, r *Request, uid, gid uint3
 		Stdout: Visible(std.kept[0].text()), Stderr: Visible(std.kept[1].text()), ExitCode: status, TimedOut: timedOut,
 		DurationMillis: time.Since(began).Milliseconds(), StdoutTruncated: std.kept[0].dropped, StderrTruncated: std.kept[1].dropped,
 	}
-	out.Denials, out.Next = before.denials(c)
+	out.Denials, out.Next = before.denials(c, p.Branch())
 	return out, out.addChanges(c, p.PID(), finished)
 }
 

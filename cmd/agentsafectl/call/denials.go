@@ -32,7 +32,7 @@ func measure(c *container.Container, since uint64) mark {
 	m := mark{since: since}
 	m.oom, m.refused = counters(c)
 	if since == 0 {
-		if r, err := refusals(c, 0); err == nil {
+		if r, err := refusals(c, 0, ""); err == nil {
 			m.since = r.next
 		}
 	}
@@ -59,7 +59,7 @@ type answer struct {
 }
 
 // refusals asks the container's supervisor. One of an older version knows nothing of that.
-func refusals(c *container.Container, since uint64) (*answer, error) {
+func refusals(c *container.Container, since uint64, branch string) (*answer, error) {
 	s, err := c.Supervisor()
 	if err != nil {
 		return nil, err
@@ -67,7 +67,7 @@ func refusals(c *container.Container, since uint64) (*answer, error) {
 	if s == nil {
 		return &answer{}, nil
 	}
-	r, err := s.Refusals(since)
+	r, err := s.Refusals(since, branch)
 	if err != nil {
 		return nil, err
 	}
@@ -91,8 +91,8 @@ func refusals(c *container.Container, since uint64) (*answer, error) {
 	return out, nil
 }
 
-// denials are what has been refused since, and the mark for what comes later.
-func (m mark) denials(c *container.Container) (out []Denial, next uint64) {
+// denials are what has been refused since to the command of a branch, and the mark for what comes later.
+func (m mark) denials(c *container.Container, branch string) (out []Denial, next uint64) {
 	oom, refused := counters(c)
 	if n := oom - m.oom; oom > m.oom {
 		out = append(out, Denial{
@@ -107,7 +107,7 @@ func (m mark) denials(c *container.Container) (out []Denial, next uint64) {
 	if m.since == 0 {
 		return out, 0
 	}
-	r, err := refusals(c, m.since)
+	r, err := refusals(c, m.since, branch)
 	if err != nil {
 		return out, m.since
 	}

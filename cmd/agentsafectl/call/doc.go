@@ -12,8 +12,8 @@
 //
 // What was refused while a command ran: by the network gateway, and by system call filters and Landlock where the profile
 // has the kernel report it, as the container's supervisor hears of it; the forks that the limit of processes refused and
-// the processes that the kernel ended for want of memory, by counting. Commands that run at the same time in one
-// container share them.
+// the processes that the kernel ended for want of memory, by counting. What the kernel reports names a process, and so the
+// command, by its sub-cgroup; connections and counters do not, and commands that run at the same time share those.
 //
 // Minimum kernel: 5.15. Rejected: reading the task's system calls to name each refusal (a tracer in every tool call);
 // reading the file of denials that the container sees (it has each thing at its first, 10th, 100th time only).

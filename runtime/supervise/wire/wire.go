@@ -55,8 +55,9 @@ type Request struct {
 	Exited *Exited `json:"exited,omitempty"`
 	Record *Record `json:"record,omitempty"`
 	Pump   *Pump   `json:"pump,omitempty"`
-	// Since is the mark of OpRefusals.
-	Since uint64 `json:"since,omitempty"`
+	// Since is the mark of OpRefusals; Branch leaves out what is known to be another command's.
+	Since  uint64 `json:"since,omitempty"`
+	Branch string `json:"branch,omitempty"`
 
 	Transact *Transact `json:"transact,omitempty"`
 	Abandon  int       `json:"abandon,omitempty"`
