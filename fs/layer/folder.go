@@ -42,7 +42,7 @@ func (f *Folder) Remove() error {
 	if err := unix.Fstat(int(dir.Fd()), &st); err != nil || st.Dev != f.Dev || st.Ino != f.Ino {
 		return nil
 	}
-	if err := tree.RemoveAll(tree.NewRoot(dir)); err != nil {
+	if err := tree.RemoveAll(tree.NewRoot(dir), nil); err != nil {
 		return fmt.Errorf("remove folder %q: %w", f.Path, err)
 	}
 	if err := unix.Rmdir(f.Path); err != nil {

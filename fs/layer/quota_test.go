@@ -153,7 +153,7 @@ func TestQuotaOutlivesTheContainer(t *testing.T) {
 	if device, err := findLoop(image); err != nil || device != nil {
 		t.Errorf("a loop device is left: %v %v", device, err)
 	}
-	must(t, Remove(b.store, "c"))
+	must(t, Remove(b.store, "c", nil))
 }
 
 // TestQuotaAttached is the way of kernels before 6.15, which works on all.

@@ -285,7 +285,7 @@ func (l *Layers) removeDir(w *Workspace, name string) error {
 	if err != nil {
 		return err
 	}
-	err = tree.RemoveAll(tree.NewRoot(f))
+	err = tree.RemoveAll(tree.NewRoot(f), nil)
 	f.Close()
 	if err != nil {
 		return fmt.Errorf("remove %s of layer: %w", name, err)
@@ -375,6 +375,9 @@ func List(store string) ([]Info, error) {
 // what it removed.
 func Expire(store string, age time.Duration) ([]string, error) {
 	list, err := List(store)
+	if err == nil {
+		err = removeLeft(store)
+	}
 	if err != nil {
 		return nil, err
 	}
@@ -383,42 +386,12 @@ func Expire(store string, age time.Duration) ([]string, error) {
 		if info.Running || info.Keep || info.Ended.IsZero() || time.Since(info.Ended) < age {
 			continue
 		}
-		if err := Remove(store, info.ID); err != nil {
+		if err := Remove(store, info.ID, nil); err != nil {
 			return removed, err
 		}
 		removed = append(removed, info.ID)
 	}
 	return removed, nil
-}
-
-// Remove removes the layers of a container that does not run.
-func Remove(store, id string) error {
-	if err := checkID(id); err != nil {
-		return err
-	}
-	path := filepath.Join(store, id)
-	l, err := openDir(path)
-	if err != nil {
-		return err
-	}
-	defer l.Close()
-	if l.State, err = readState(l.dir); err == nil && l.alive() {
-		return fmt.Errorf("container %q uses its layers: %w", id, unix.EBUSY)
-	}
-	if err == nil && l.Folder != nil && len(l.Promoted) == 0 { // what was promoted to stays
-		if err := l.Folder.Remove(); err != nil {
-			return err
-		}
-	}
-	// The state goes first: a removal that is interrupted leaves nothing that looks complete.
-	unix.Unlinkat(int(l.dir.Fd()), stateFile, 0) //nolint:errcheck // whatever is left goes with the rest
-	if err := tree.RemoveAll(tree.NewRoot(l.dir)); err != nil {
-		return fmt.Errorf("remove layers of container %q: %w", id, err)
-	}
-	if err := unix.Rmdir(path); err != nil && !errors.Is(err, unix.ENOENT) {
-		return fmt.Errorf("remove layers of container %q: %w", id, err)
-	}
-	return nil
 }
 
 // SetKeep pins or unpins the layers.

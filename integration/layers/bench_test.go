@@ -83,7 +83,8 @@ func benchUp(t *testing.T, d *harness.Bare, dir string, m benchMode, mutate func
 	}).ID
 	t.Cleanup(func() {
 		d.Do(t, "delete", "--force", id)
-		ctl(t, "layers", "rm", id)
+		// Of a million files and more, after all rounds.
+		box.Run(t, harness.Cmd{Args: []string{control(t), "layers", "rm", id}, Timeout: 15 * time.Minute})
 	})
 	return id
 }

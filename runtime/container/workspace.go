@@ -65,7 +65,7 @@ func (cr *creation) workspaces(context.Context) error {
 	}
 	cr.undo.push(func() {
 		cr.layers.Close()
-		layer.Remove(store, cr.o.ID) //nolint:errcheck // the first error is the one to report
+		layer.Remove(store, cr.o.ID, nil) //nolint:errcheck // the first error is the one to report
 	})
 	cr.c.state.Layers = store
 	for _, i := range cr.workspaceMounts {

@@ -143,12 +143,20 @@ func (a *app) keepCommand(use, short string, keep bool) *cobra.Command {
 func (a *app) removeCommand() *cobra.Command {
 	return &cobra.Command{
 		Use: "rm ID", Short: "Remove the layers of a container that is gone: what was not promoted is lost", Args: cobra.ExactArgs(1),
-		RunE: func(_ *cobra.Command, args []string) error {
+		RunE: func(c *cobra.Command, args []string) error {
 			id, err := a.find(args[0])
 			if err != nil {
 				return err
 			}
-			return layer.Remove(a.store(), id)
+			done := func(int) {}
+			if began := time.Now(); isTerminal(c.ErrOrStderr()) {
+				done = func(files int) {
+					if time.Since(began) > time.Second {
+						fmt.Fprintf(c.ErrOrStderr(), "\r%d files removed ", files)
+					}
+				}
+			}
+			return layer.Remove(a.store(), id, done)
 		},
 	}
 }

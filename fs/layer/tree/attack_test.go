@@ -222,7 +222,7 @@ func TestAttack_DeepTree(t *testing.T) {
 	if _, err := List(src, Root{}, ListOptions{}); !errors.Is(err, ErrTooMuch) {
 		t.Errorf("list: %v", err)
 	}
-	must(t, RemoveAll(src)) // what is refused can be removed all the same
+	must(t, RemoveAll(src, nil)) // what is refused can be removed all the same
 }
 
 // TestAttack_MountInTree: what is mounted in a tree is not of it.
@@ -305,5 +305,5 @@ func TestAttack_ManyEmptyFiles(t *testing.T) {
 	if err := l.dir(up, nil, "", false); !errors.Is(err, ErrTooMuch) || len(l.out) > dirs*files {
 		t.Errorf("a tree of more than %d entries: %v, %d listed", MaxEntries, err, len(l.out))
 	}
-	must(t, RemoveAll(src))
+	must(t, RemoveAll(src, nil))
 }

@@ -124,7 +124,7 @@ func (w *Writer) put(s *source, dst Root, unsafePath string) error {
 		return err
 	}
 	if exists && (kindOf(&have) == Dir) != (s.kind == Dir) {
-		if err := removeAt(dir, name, 0); err != nil {
+		if err := (&removal{}).at(dir, name, 0); err != nil {
 			return err
 		}
 		exists = false
@@ -138,15 +138,15 @@ func (w *Writer) put(s *source, dst Root, unsafePath string) error {
 		}
 	}
 	temp := tempName(name)
-	if err := removeAt(dir, temp, 0); err != nil {
+	if err := (&removal{}).at(dir, temp, 0); err != nil {
 		return err
 	}
 	if err := w.create(s, dst, dir, temp, unsafePath); err != nil {
-		removeAt(dir, temp, 0) //nolint:errcheck // the first error is the one to report
+		(&removal{}).at(dir, temp, 0) //nolint:errcheck // the first error is the one to report
 		return err
 	}
 	if err := unix.Renameat(int(dir.Fd()), temp, int(dir.Fd()), name); err != nil {
-		removeAt(dir, temp, 0) //nolint:errcheck // the first error is the one to report
+		(&removal{}).at(dir, temp, 0) //nolint:errcheck // the first error is the one to report
 		return err
 	}
 	return nil
@@ -365,7 +365,7 @@ func (w *Writer) Remove(dst Root, unsafePath string) error {
 			return err
 		}
 		defer dir.Close()
-		return removeAt(dir, name, 0)
+		return (&removal{}).at(dir, name, 0)
 	})
 	if err != nil {
 		return fmt.Errorf("remove %q: %w", unsafePath, err)
@@ -376,10 +376,26 @@ func (w *Writer) Remove(dst Root, unsafePath string) error {
 // maxDepth bounds the open directories of a removal; a path of MaxPath bytes has no more components.
 const maxDepth = MaxPath / 2
 
-func removeAt(dir *os.File, name string, depth int) error {
+// removal counts what it removes.
+type removal struct {
+	files int
+	told  func(files int) // nil for nobody
+}
+
+// tellEvery is after how many files somebody is told.
+const tellEvery = 1000
+
+func (r *removal) count() {
+	if r.files++; r.told != nil && r.files%tellEvery == 0 {
+		r.told(r.files)
+	}
+}
+
+func (r *removal) at(dir *os.File, name string, depth int) error {
 	err := unix.Unlinkat(int(dir.Fd()), name, 0)
 	switch {
 	case err == nil || isMissing(err):
+		r.count()
 		return nil
 	case !errors.Is(err, unix.EISDIR) && !errors.Is(err, unix.EPERM):
 		return err
@@ -387,6 +403,7 @@ func removeAt(dir *os.File, name string, depth int) error {
 		return ErrTooMuch
 	}
 	if unix.Unlinkat(int(dir.Fd()), name, unix.AT_REMOVEDIR) == nil {
+		r.count()
 		return nil
 	}
 	child, oerr := NewRoot(dir).openDir(name)
@@ -395,25 +412,28 @@ func removeAt(dir *os.File, name string, depth int) error {
 	}
 	names, err := readNames(child)
 	for i := 0; err == nil && i < len(names); i++ {
-		err = removeAt(child, names[i], depth+1)
+		err = r.at(child, names[i], depth+1)
 	}
 	child.Close()
 	if err != nil {
 		return err
 	}
+	r.count()
 	return unix.Unlinkat(int(dir.Fd()), name, unix.AT_REMOVEDIR)
 }
 
-// RemoveAll removes everything in a directory.
-func RemoveAll(dir Root) error {
+// RemoveAll removes everything in a directory. told, if it is not nil, is called now and then with the number of files that
+// have been removed.
+func RemoveAll(dir Root, told func(files int)) error {
 	f, err := dir.openDir("")
 	if err != nil {
 		return err
 	}
 	defer f.Close()
+	r := &removal{told: told}
 	names, err := readNames(f)
 	for i := 0; err == nil && i < len(names); i++ {
-		err = removeAt(f, names[i], 0)
+		err = r.at(f, names[i], 0)
 	}
 	return err
 }
