@@ -21,7 +21,7 @@ type Cache struct {
 // Close forgets what is kept.
 func (c *Cache) Close() {
 	if c != nil && c.file != nil {
-		c.file.Close()
+		go c.file.Close() // it may be the last name of a file that was replaced, and freeing that takes its time
 		c.file, c.state = nil, nil
 	}
 }

@@ -5,7 +5,8 @@
 // container's first process attaches, lists of changes, changed views, and, when somebody says so, changed host folders.
 // All of a container's layers lie in one directory of mode 0700 below /var/lib/agentsafe/layers; its flock serialises
 // whoever works on them, and layer.json in it is the truth. What was decided on long ago lies in history.json, so that an exec
-// costs the same whether it is the first or the thousandth.
+// costs the same whether it is the first or the thousandth; a transaction that runs is noted in its own directory, so that
+// layer.json is written once for it, when it has ended.
 //
 // # One live view, transactions above it
 //

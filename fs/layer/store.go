@@ -131,13 +131,19 @@ func OpenCached(store, id string, cache *Cache) (*Layers, error) {
 	}
 	l.cache = cache
 	if l.State = cache.read(l.dir); l.State == nil {
-		l.State, err = readState(l.dir)
+		if l.State, err = readState(l.dir); err == nil {
+			cache.keep(l.dir, l.State)
+		}
 	}
 	if err != nil {
 		l.Close()
 		if errors.Is(err, fs.ErrNotExist) {
 			return nil, fmt.Errorf("container %q: %w", id, ErrNotExist)
 		}
+		return nil, fmt.Errorf("layers of container %q: %w", id, err)
+	}
+	if err := l.loadNotes(); err != nil {
+		l.Close()
 		return nil, fmt.Errorf("layers of container %q: %w", id, err)
 	}
 	if p := l.Pending; p != nil {
@@ -249,7 +255,7 @@ func (l *Layers) removeDirs(name string) error {
 
 // renameDirs renames what makeDirs made.
 func (l *Layers) renameDirs(from, to string) error {
-	err := unix.Renameat(int(l.dir.Fd()), from, int(l.dir.Fd()), to)
+	var err error
 	for i := range l.Workspaces {
 		if w := &l.Workspaces[i]; err == nil && w.Quota != (Quota{}) {
 			var base *os.File
@@ -257,6 +263,9 @@ func (l *Layers) renameDirs(from, to string) error {
 				err = unix.Renameat(int(base.Fd()), from, int(base.Fd()), to)
 			}
 		}
+	}
+	if err == nil { // last: with this name the transaction has begun
+		err = unix.Renameat(int(l.dir.Fd()), from, int(l.dir.Fd()), to)
 	}
 	if err != nil {
 		return fmt.Errorf("name directory %s of layer: %w", to, err)
@@ -352,7 +361,7 @@ func List(store string) ([]Info, error) {
 			continue // removed meanwhile
 		}
 		if l.State, err = readState(l.dir); err == nil {
-			err = l.loadHistory()
+			err = errors.Join(l.loadNotes(), l.loadHistory())
 		}
 		l.Close()
 		if err != nil {

@@ -19,7 +19,7 @@ const (
 	CommitNever   = "never"
 )
 
-// Begin makes the layer of a new transaction and saves the state. Mount gives its views; Process notes who runs in them.
+// Begin makes the layer of a new transaction and notes it. Mount gives its views; Process notes who runs in them.
 func (l *Layers) Begin(command []string, rule string) (*Transaction, error) {
 	const here = "t/new"
 	if l.stuck != nil {
@@ -51,6 +51,10 @@ func (l *Layers) Reserve(name string) error {
 	}
 	if err == nil {
 		_, err = l.alignReserved(name, true)
+	}
+	if err == nil {
+		// With all the room that it needs.
+		err = l.writeNote(name, &Transaction{Status: StatusOpen})
 	}
 	if err != nil {
 		return errors.Join(err, l.removeDirs(name))
@@ -88,7 +92,7 @@ func (l *Layers) alignReserved(name string, set bool) (since int64, err error) {
 	return since, nil
 }
 
-// BeginReserved begins a transaction on the layer that was reserved under a name, and saves the state. like has its command,
+// BeginReserved begins a transaction on the layer that was reserved under a name, and notes it. like has its command,
 // its rule, and its first process, or whoever starts that.
 func (l *Layers) BeginReserved(name string, like *Transaction) (*Transaction, error) {
 	if l.stuck != nil {
@@ -110,14 +114,13 @@ func (l *Layers) BeginReserved(name string, like *Transaction) (*Transaction, er
 	if err := l.removeDirs(txDir(tx.N)); err != nil {
 		return nil, err
 	}
-	if err := l.renameDirs(name, txDir(tx.N)); err != nil {
+	if err := l.writeNote(name, &tx); err != nil {
 		return nil, err
 	}
-	l.Transactions = append(l.Transactions, tx)
-	if err := l.save(); err != nil {
-		l.Transactions = l.Transactions[:len(l.Transactions)-1]
+	if err := l.renameDirs(name, txDir(tx.N)); err != nil {
 		return nil, errors.Join(err, l.removeDirs(txDir(tx.N)))
 	}
+	l.Transactions = append(l.Transactions, tx)
 	return &l.Transactions[len(l.Transactions)-1], nil
 }
 
@@ -139,19 +142,33 @@ func (l *Layers) forget() {
 	})
 }
 
-// Process notes the first process of a transaction and saves the state.
+// Process notes the first process of a transaction.
 func (l *Layers) Process(tx *Transaction, pid int, start uint64) error {
 	tx.PID, tx.PIDStart = pid, start
-	return l.save()
+	return l.writeNote(tx.Dir(), tx)
 }
 
 // Abandon removes a transaction whose process never ran.
 func (l *Layers) Abandon(n int) error {
-	if k := len(l.Transactions); k > 0 && l.Transactions[k-1].N == n {
-		l.Transactions = l.Transactions[:k-1]
-		if err := l.save(); err != nil {
-			return err
+	tx, err := l.find(n)
+	if err != nil {
+		return l.removeDirs(txDir(n))
+	}
+	if tx.Status != StatusOpen {
+		return nil
+	}
+	if k := len(l.Transactions); l.Transactions[k-1].N == n {
+		// A transaction without a note that layer.json does not have is none.
+		err := unix.Unlinkat(int(l.dir.Fd()), txDir(n)+"/"+noteFile, 0)
+		if err != nil && !errors.Is(err, unix.ENOENT) {
+			return fmt.Errorf("abandon transaction %d: %w", n, err)
 		}
+		l.Transactions = l.Transactions[:k-1]
+	} else { // a gap would hide those that have begun since
+		tx.Status, tx.Reason, tx.Ended = StatusDiscarded, "its command did not start", time.Now().UTC()
+	}
+	if err := l.save(); err != nil {
+		return err
 	}
 	return l.removeDirs(txDir(n))
 }
@@ -195,12 +212,22 @@ func (l *Layers) Unsettled() bool {
 // discarded by the profile's rule, or kept as a conflict. One that changed nothing leaves no trace but its line in the
 // log. A transaction that was decided on already is left alone.
 func (l *Layers) Finish(n int, exit *int) error {
+	later, err := l.Conclude(n, exit)
+	if err == nil && later != nil {
+		err = later()
+	}
+	return err
+}
+
+// Conclude is Finish, and leaves what can be done later of a transaction that changed nothing, if it is one: nobody has to wait
+// for its line in the log. The layers stay open until that is done; if it never is, somebody else decides again.
+func (l *Layers) Conclude(n int, exit *int) (later func() error, err error) {
 	tx, err := l.find(n)
 	if err != nil || tx.Status != StatusOpen {
-		return err
+		return nil, err
 	}
 	if l.stuck != nil {
-		return l.stuck
+		return nil, l.stuck
 	}
 	tx.Exit, tx.Ended = exit, time.Now().UTC()
 	commit := tx.Commit == "" || tx.Commit == CommitAlways || tx.Commit == CommitSuccess && exit != nil && *exit == 0
@@ -208,27 +235,29 @@ func (l *Layers) Finish(n int, exit *int) error {
 	switch {
 	case refusal(err):
 		tx.Status, tx.Reason = StatusRefused, err.Error()
-		return l.save()
+		return nil, l.save()
 	case err != nil:
-		return err
+		return nil, err
 	case !commit:
 		tx.Status = StatusDiscarded
-		return l.save()
+		return nil, l.save()
 	case len(changes) == 0:
 		tx.Status = StatusCommitted
-		if err := l.save(); err != nil {
-			return err
-		}
-		return l.removeDirs(txDir(n))
+		return func() error {
+			if err := l.save(); err != nil {
+				return err
+			}
+			return l.removeDirs(txDir(n))
+		}, nil
 	}
 	if tx.Conflicts, err = l.conflicts(tx, changes); err != nil {
-		return err
+		return nil, err
 	}
 	if len(tx.Conflicts) > 0 {
 		tx.Status = StatusConflict
-		return l.save()
+		return nil, l.save()
 	}
-	return l.commit(tx, changes)
+	return nil, l.commit(tx, changes)
 }
 
 // refusal reports whether an error says that the layer is not one that agentsafe reads, however often one tries.

@@ -85,8 +85,12 @@ func (p *Process) Wait() (int, error) {
 		p.timedOut = p.exited(p.child.PID, status)
 	}
 	if p.of != nil && p.exited == nil { // a supervisor has decided on it
-		if _, err := p.of.FinishExec(p.child.PID, &status); err != nil {
+		_, later, err := p.of.FinishExec(p.child.PID, &status)
+		if err != nil {
 			p.of.rt.opts.Warn(fmt.Sprintf("commit transaction in container %q: %v", p.of.id, err))
+		}
+		if later != nil {
+			later()
 		}
 	}
 	return status, nil
@@ -210,17 +214,19 @@ func (c *Container) execute(ctx context.Context, o *ExecOptions) (*Process, erro
 	if p.cgroup, err = c.execBranch(o, d); err != nil {
 		return nil, err
 	}
-	var tx *transaction
+	var begun *beginning
 	if o.program == "" && c.transactional(process, o) {
-		if tx, err = c.beginTransaction(process, o, pidfd); err != nil {
-			return nil, err
-		}
+		begun = c.beginBeside(process, o, pidfd)
 	}
 	counted, outs, ends, err := c.interposeExec(o, process, d)
 	defer closeFiles(ends)
 	defer closeOutputs(outs)
 	if err == nil {
-		p.child, err = c.spawnExec(counted, process, pidfd, tx, p)
+		p.child, err = c.spawnExec(counted, process, pidfd, begun, p)
+	}
+	tx, terr := begun.wait()
+	if err == nil {
+		err = terr
 	}
 	if err == nil {
 		err = explainExec(c.admitUntil(ctx, p, process, o.Cgroups), process.Args)
@@ -309,7 +315,7 @@ func (c *Container) entrance(p *Process, sub map[string]string) (*cgroup.Entranc
 }
 
 // spawnExec starts the child.
-func (c *Container) spawnExec(o *ExecOptions, process *specs.Process, pidfd *os.File, tx *transaction, p *Process) (*initproc.Child, error) {
+func (c *Container) spawnExec(o *ExecOptions, process *specs.Process, pidfd *os.File, begun *beginning, p *Process) (*initproc.Child, error) {
 	root, err := os.OpenFile("/proc/"+strconv.Itoa(c.state.InitPID)+"/root", unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
 	if errors.Is(err, unix.ENOENT) {
 		// On its way out: a process gives up its root before it becomes a zombie.
@@ -353,6 +359,10 @@ func (c *Container) spawnExec(o *ExecOptions, process *specs.Process, pidfd *os.
 			return nil, err
 		}
 		defer conn.Close()
+	}
+	tx, err := begun.wait()
+	if err != nil {
+		return nil, err
 	}
 	host, kid, err := initproc.Socketpair()
 	if err != nil {

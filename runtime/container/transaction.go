@@ -51,6 +51,32 @@ type view struct {
 	tree        *os.File
 }
 
+// beginning is a transaction that is being begun beside what else has to be done for its exec.
+type beginning struct {
+	done chan struct{}
+	tx   *transaction
+	err  error
+}
+
+// beginBeside is beginTransaction beside the caller, who has to wait for it.
+func (c *Container) beginBeside(process *specs.Process, o *ExecOptions, pidfd *os.File) *beginning {
+	b := &beginning{done: make(chan struct{})}
+	go func() {
+		defer close(b.done)
+		b.tx, b.err = c.beginTransaction(process, o, pidfd)
+	}()
+	return b
+}
+
+// wait returns the transaction; nil if there is none. It may be called again.
+func (b *beginning) wait() (*transaction, error) {
+	if b == nil {
+		return nil, nil //nolint:nilnil // see above
+	}
+	<-b.done
+	return b.tx, b.err
+}
+
 // beginTransaction makes the layer and its views. pidfd is the container's first process.
 func (c *Container) beginTransaction(process *specs.Process, o *ExecOptions, pidfd *os.File) (*transaction, error) {
 	s, err := c.Supervisor()
@@ -302,40 +328,54 @@ func mountNamespace(pid int) string {
 
 // FinishExec decides on the transaction of an exec that has ended, by the number of its first process: its layer is
 // committed, discarded or kept as a conflict. status is nil where nobody knows it. It returns what became of it; nil for
-// an exec without a transaction, and for one that was decided on already.
-func (c *Container) FinishExec(pid int, status *int) (*layer.Transaction, error) {
+// an exec without a transaction, and for one that was decided on already. later, which may be nil, is left to do for the
+// caller, who need not wait for it; until it is done nobody else can open the layers.
+func (c *Container) FinishExec(pid int, status *int) (done *layer.Transaction, later func(), err error) {
 	if c.state.Layers == "" {
-		return nil, nil //nolint:nilnil // no transaction
+		return nil, nil, nil
 	}
 	c.finishing.Lock()
 	defer c.finishing.Unlock()
 	l, err := layer.OpenCached(c.state.Layers, c.id, &c.spaces.cache)
 	if errors.Is(err, layer.ErrNotExist) {
-		return nil, nil //nolint:nilnil // likewise
+		return nil, nil, nil
 	}
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
-	defer l.Close()
-	for i := range l.Transactions {
-		tx := &l.Transactions[i]
-		if tx.PID != pid || tx.Status != layer.StatusOpen {
-			continue
+	defer func() {
+		if later == nil {
+			l.Close()
 		}
-		if c.background() == backgroundKill {
-			if err := c.killLeft(tx.MountNS); err != nil {
-				return nil, err
-			}
-		}
-		n := tx.N
-		if err := l.Finish(n, status); err != nil {
-			return nil, err
-		}
-		c.spaces.release(func(other int) bool { return other != n })
-		done := *tx
-		return &done, nil
+	}()
+	i := slices.IndexFunc(l.Transactions, func(tx layer.Transaction) bool { return tx.PID == pid && tx.Status == layer.StatusOpen })
+	if i < 0 {
+		return nil, nil, nil
 	}
-	return nil, nil //nolint:nilnil // likewise
+	tx := &l.Transactions[i]
+	if c.background() == backgroundKill {
+		if err := c.killLeft(tx.MountNS); err != nil {
+			return nil, nil, err
+		}
+	}
+	n := tx.N
+	rest, err := l.Conclude(n, status)
+	if err != nil {
+		return nil, nil, err
+	}
+	copied := *tx
+	release := func() { c.spaces.release(func(other int) bool { return other != n }) }
+	if rest == nil {
+		release()
+		return &copied, nil, nil
+	}
+	return &copied, func() {
+		defer l.Close()
+		if err := rest(); err != nil {
+			c.rt.opts.Warn(fmt.Sprintf("log transaction %d of container %q: %v", n, c.id, err))
+		}
+		release()
+	}, nil
 }
 
 const backgroundKill = "kill"

@@ -69,7 +69,7 @@ func (s *Supervisor) commitLayers() error {
 		if e.Status == Unknown {
 			status = nil
 		}
-		tx, err := s.c.FinishExec(e.PID, status)
+		tx, later, err := s.c.FinishExec(e.PID, status)
 		e.Layer = tx
 		if err == nil && tx != nil {
 			err = s.recordTransaction(e, tx)
@@ -78,7 +78,12 @@ func (s *Supervisor) commitLayers() error {
 		if err != nil {
 			s.o.Warn(fmt.Sprintf("commit transaction of exec %s: %v", e.ID, err))
 		}
-		s.group.Go(s.c.PrepareTransaction)
+		s.group.Go(func() {
+			if later != nil {
+				later()
+			}
+			s.c.PrepareTransaction()
+		})
 	})
 	return nil
 }
