@@ -1,6 +1,7 @@
 package limits
 
 import (
+	"encoding/json"
 	"strings"
 	"testing"
 
@@ -52,6 +53,13 @@ func TestOutputBytes_Exec(t *testing.T) {
 	}
 	if r := d.Do(t, "exec", "--tty", bundle.ID, "true"); r.Exit == 0 || !strings.Contains(r.Stderr, "limits.outputBytes") {
 		t.Errorf("a terminal's output is not counted, and nobody says so:\n%v", r)
+	}
+	var s struct {
+		Status string
+		End    struct{ OutputsCut int }
+	}
+	if err := json.Unmarshal([]byte(d.Must(t, "state", bundle.ID)), &s); err != nil || s.End.OutputsCut != 2 || s.Status != "running" {
+		t.Errorf("the state, while it runs: %+v, %v", s, err)
 	}
 	d.Must(t, "delete", "--force", bundle.ID)
 	if got := types(t, bundle.ID); strings.Count(got, "limit") != 2 {
