@@ -166,7 +166,7 @@ func propagated(option string) row {
 }
 
 // lacking is why some rows fail with every runtime; `make test-long` does them in a virtual machine.
-const lacking = "the root of the tests' machine lacks CAP_SYS_RESOURCE (where it has it: the same, `integration/hardening` TestPrivileged)"
+const lacking = "the root of the tests' machine lacks CAP_SYS_RESOURCE (where it has it, `integration/hardening` TestPrivileged compares)"
 
 func dockerPrivileges() []row {
 	const caps = "grep CapEff /proc/self/status"
