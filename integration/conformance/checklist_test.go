@@ -36,7 +36,7 @@ func checklist() []section {
 			{"events and statistics", "integration/oci TestEvents"},
 			{"pause and resume", "integration/oci TestPause"},
 			{"update by flags and by JSON", "integration/oci TestUpdate, TestUpdateFlags"},
-			{"checkpoint and restore through CRIU, under the profile none; refused with the reason, or in CRIU's words (Debian's CRIU 3.17 knows nothing of the vDSO of Linux 6.18, and ends with that; on 6.1 it works, which integration/vm runs)", "integration/oci TestCheckpoint, TestCheckpoint_Refused"},
+			{"checkpoint and restore through CRIU, under the profile none; refused with the reason, or in CRIU's words (Debian's CRIU 3.17 knows nothing of the vDSO of Linux 6.18, and ends with that; on 6.1 it works, which integration/vm runs, but a restore into a cgroup that systemd makes is refused)", "integration/oci TestCheckpoint, TestCheckpoint_Refused"},
 			{"HOME from the container's own accounts", "runtime/container TestHomeDirectory, TestEnvironmentAddsHome"},
 			{"signals to the runtime reach the process, the Go runtime's own (SIGURG) does not", "integration/oci TestRun"},
 		}},

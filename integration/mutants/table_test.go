@@ -274,7 +274,8 @@ func otherMutants() []mutant {
 		{
 			"no rule is a refusal", "netns/egress/policy.go", `	return refuse(NoRule, "", "no rule allows %s:%d; a rule \"%s:%d\" would", host, port, host, port)`,
 			"	return Decision{Allowed: true}", "TestAttack_EmptyAllowList|TestAttack_Refused", "integration/network",
-			[2]string{},
+			// A name is refused twice: when it is asked for, and when it is connected to.
+			[2]string{`	return refuse(NoRule, "", "no rule allows %s; a rule \"%s:443\" would", host, host)`, "	return Decision{Allowed: true}"},
 		},
 		{
 			"names that no rule has are not asked for", "netns/egress/policy.go", `	return refuse(NoRule, "", "no rule allows %s; a rule \"%s:443\" would", host, host)`,
