@@ -191,7 +191,8 @@ alone, which most failures leave at 0.
 	for _, name := range slices.Sorted(maps.Keys(known)) {
 		fmt.Fprintf(&b, "- `%s`: %s.\n", name, known[name])
 	}
-	b.WriteString("\n`poststart_fail` holds to the rule before runtime-spec 1.3: since then a failing poststart hook is an error.\n")
+	b.WriteString("\n`" + undecided + "` is left out: whether a hook's words come after those of the process is the scheduler's to say.\n")
+	b.WriteString("`poststart_fail` holds to the rule before runtime-spec 1.3: since then a failing poststart hook is an error.\n")
 	b.WriteString(checklistText())
 	return b.String()
 }

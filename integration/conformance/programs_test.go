@@ -54,6 +54,11 @@ func toolsDir() (string, error) {
 
 const rootfsName = "rootfs-amd64.tar.gz"
 
+// undecided is left out: it wants what a poststart hook writes to come after what the process writes, and all that a
+// runtime can do is to call the hook when the process has been executed. Which of the two is the quicker is the
+// scheduler's to say. That poststart hooks come after the execution is in integration/oci.
+const undecided = "poststart"
+
 // programs lists the validation programs of dir.
 func programs(t *testing.T, dir string) []string {
 	t.Helper()
@@ -63,7 +68,7 @@ func programs(t *testing.T, dir string) []string {
 	}
 	var out []string
 	for _, e := range entries {
-		if e.Name() != "runtimetest" && e.Name() != rootfsName {
+		if e.Name() != "runtimetest" && e.Name() != rootfsName && e.Name() != undecided {
 			out = append(out, e.Name())
 		}
 	}
