@@ -4,6 +4,7 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -58,7 +59,7 @@ func TestBuildKit(t *testing.T) {
 			t.Fatal(err)
 		}
 		name := "kit:" + p.Name
-		if r := build("", append(flags[:len(flags):len(flags)], "--tag", name, dir)...); r.Exit != 0 {
+		if r := build("", append(slices.Clip(flags), "--tag", name, dir)...); r.Exit != 0 {
 			t.Fatalf("under %s: not built:\n%v", p.Name, r)
 		}
 		t.Cleanup(func() { engine.must(t, "rmi", "--force", name) })

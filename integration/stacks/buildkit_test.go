@@ -5,6 +5,7 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -78,7 +79,7 @@ func kitStory(t *testing.T, runtime string, flags []string) string {
 	for _, recipe := range recipes {
 		name := recipe + ":" + runtime
 		args := []string{"--tag", name, "."}
-		r := build(folder(t, recipe), "", append(flags[:len(flags):len(flags)], args...)...)
+		r := build(folder(t, recipe), "", append(slices.Clip(flags), args...)...)
 		if r.Exit != 0 || !strings.Contains(r.Stderr, "exporting layers") {
 			t.Fatalf("under %s: not built, or not by BuildKit:\n%v", runtime, r)
 		}

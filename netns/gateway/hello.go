@@ -4,6 +4,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"slices"
 )
 
 // Bounds of a TLS client hello. A post-quantum key share makes one of some 1.8 KiB.
@@ -47,7 +48,7 @@ func parseHello(data []byte) (hello, error) {
 		}
 		part := data[5:min(5+n, len(data))]
 		if msg == nil {
-			msg = part[:len(part):len(part)] // in one record, as most: no copy
+			msg = slices.Clip(part) // in one record, as most: no copy
 		} else {
 			msg = append(msg, part...)
 		}

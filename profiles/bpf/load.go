@@ -74,7 +74,7 @@ func (c *cache) load(key, dir string) ([]unix.SockFilter, error) {
 		return nil, fmt.Errorf("read filter cache %q: %w", dir, err)
 	}
 	if err != nil {
-		return nil, nil
+		return nil, nil //nolint:nilerr // what is not there, or can't be read, is compiled anew
 	}
 	program, err := decode(data)
 	if err != nil {

@@ -36,7 +36,7 @@ func TestAttack_EngineBehindUnreadableProc(t *testing.T) {
 	}
 	defer os.WriteFile("/proc/self/comm", name, 0) //nolint:errcheck // a name
 	// Not below a directory of the test's alone: the user is to reach it.
-	dir, err := os.MkdirTemp("/tmp", "engine")
+	dir, err := os.MkdirTemp("/tmp", "engine") //nolint:usetesting // see above
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -190,26 +190,13 @@ func (c *Container) execute(ctx context.Context, o *ExecOptions) (*Process, erro
 	if err != nil {
 		return nil, err
 	}
-	process, notes, err := profiles.PlanExec(o.Process, d.Policy.Profile)
+	process, err := c.planExec(o, d)
 	if err != nil {
 		return nil, err
-	}
-	if d.Policy.Warn != nil {
-		warned := profiles.RehearseExec(o.Process, d.Policy.Warn)
-		c.rt.keepWarnings(c.id, d.Policy.Warn.Name, warned)
-		notes = append(notes, warned...)
-	}
-	for _, n := range notes {
-		if !n.Routine {
-			c.rt.opts.Warn(n.String())
-		}
 	}
 	if _, err := c.Supervisor(); err != nil {
 		return nil, fmt.Errorf("cannot exec: %w", err)
 	}
-	gatewayEnv(process, d.Policy.Profile, c.id, c.state.Created)
-	inspectEnv(process, d.Policy.Inspection)
-	inheritInForce(process, d.Process)
 	p := &Process{}
 	if p.cgroup, err = c.execBranch(o, d); err != nil {
 		return nil, err
@@ -248,6 +235,28 @@ func (c *Container) execute(ctx context.Context, o *ExecOptions) (*Process, erro
 		return nil, err
 	}
 	return p, nil
+}
+
+// planExec returns the process as the container's policy lets it be.
+func (c *Container) planExec(o *ExecOptions, d *Detail) (*specs.Process, error) {
+	process, notes, err := profiles.PlanExec(o.Process, d.Policy.Profile)
+	if err != nil {
+		return nil, err
+	}
+	if d.Policy.Warn != nil {
+		warned := profiles.RehearseExec(o.Process, d.Policy.Warn)
+		c.rt.keepWarnings(c.id, d.Policy.Warn.Name, warned)
+		notes = append(notes, warned...)
+	}
+	for _, n := range notes {
+		if !n.Routine {
+			c.rt.opts.Warn(n.String())
+		}
+	}
+	gatewayEnv(process, d.Policy.Profile, c.id, c.state.Created)
+	inspectEnv(process, d.Policy.Inspection)
+	inheritInForce(process, d.Process)
+	return process, nil
 }
 
 // admitUntil is admit for as long as ctx lasts.

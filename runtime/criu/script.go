@@ -89,7 +89,7 @@ func (s *stage) hangUp() { s.ask.Close() }
 
 // close removes it.
 func (s *stage) close() {
-	s.ask.Close()    // nil has a Close, too
-	s.answer.Close() // likewise
-	os.RemoveAll(s.dir)
+	s.ask.Close()       // nil has a Close, too
+	s.answer.Close()    // likewise
+	os.RemoveAll(s.dir) //nolint:errcheck // a pipe, a pipe and a script
 }
