@@ -198,10 +198,10 @@ func TestAttack_StartContainerHookOfTheImage(t *testing.T) {
 		}, func(rootfs string) {
 			write(t, rootfs+"/hook", "#!/bin/sh\nexec /bin/intruder caps > /log\n", 0o755)
 		})
-		a.do(t, "run", "--bundle", b.Dir, b.ID)
+		r := a.do(t, "run", "--bundle", b.Dir, b.ID)
 		log, err := os.ReadFile(b.Rootfs() + "/log")
 		if err != nil {
-			t.Fatal(err)
+			t.Fatal(err, r)
 		}
 		if !strings.Contains(string(log), "pid 2 CapEff a80425fb\n") {
 			t.Errorf("the hook says %q, want the container's own pids and capabilities", log)

@@ -211,6 +211,12 @@ func sorted(lines string) string {
 
 func waitLog(t *testing.T, name, text string) {
 	t.Helper()
+	t.Cleanup(func() {
+		if t.Failed() { // before the container is removed: what its first process is about
+			status, err := os.ReadFile("/proc/" + inspect(t, name, "{{.State.Pid}}") + "/status")
+			t.Logf("waiting for %q, the log is %q, the first process (%v):\n%s", text, engine.Do(t, "logs", name).Stdout, err, status)
+		}
+	})
 	waitFor(t, func() bool { return strings.Contains(engine.Must(t, "logs", name), text) })
 }
 
