@@ -52,8 +52,7 @@ func (r *Runtime) holdGateway(ns *os.File, own bool, rules *netns.Rules) error {
 }
 
 // openGateway starts the egress process and hands the namespace's connections to it. Engines have attached their
-// networks by now. Until the rules lead to the gateway's sockets the namespace is closed, and an error leaves it so, or with
-// rules that lead to sockets which nobody has. The gateway's own start (some twenty milliseconds of a Go program) is not
+// networks by now. Until the last step the namespace is closed, and an error leaves it so. The gateway's own start (some twenty milliseconds of a Go program) is not
 // waited for: its sockets are open, so the task's first packets wait in them. If it does not come up, the supervisor finds it
 // ended, starts another, waits for that, and ends the container with what it said. What it is told was judged before: the
 // policy is compiled when the profile is.
@@ -170,14 +169,10 @@ func (c *Container) startGateway(ns *os.File, policy *Policy, others []podMember
 		}
 		defer g.cgroup.Close()
 	}
-	// Side by side: either takes some milliseconds. Rules that lead to a gateway which has not come up lead nowhere.
-	started := make(chan error, 1)
-	go func() { started <- g.start() }()
-	err = netns.InstallGateway(ns, rules)
-	if serr := <-started; serr != nil {
-		return fmt.Errorf("start gateway: %w", serr)
+	if err := g.start(); err != nil {
+		return fmt.Errorf("start gateway: %w", err)
 	}
-	return err
+	return netns.InstallGateway(ns, rules)
 }
 
 // checkCounted refuses limits of the network's bytes and connections where no gateway is there to count them.

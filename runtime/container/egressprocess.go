@@ -74,6 +74,14 @@ func (g *gatewayProcess) start() error {
 		return explainGateway(err)
 	}
 	defer program.Close()
+	// Above all that the child's own descriptors are moved to on their way to their places, which would take this one's.
+	const high = 256
+	at, err := unix.FcntlInt(program.Fd(), unix.F_DUPFD_CLOEXEC, high)
+	if err != nil {
+		closeFiles(files)
+		return fmt.Errorf("duplicate descriptor of %s: %w", gatewayProgram, err)
+	}
+	defer unix.Close(at)
 	sys, err := g.identity()
 	if err != nil {
 		closeFiles(files)
@@ -86,7 +94,7 @@ func (g *gatewayProcess) start() error {
 	}
 	var process *os.Process
 	spawn := func() (err error) {
-		process, err = os.StartProcess("/proc/self/fd/"+strconv.Itoa(int(program.Fd())), []string{gatewayProgram, g.c.id}, attr)
+		process, err = os.StartProcess("/proc/self/fd/"+strconv.Itoa(at), []string{gatewayProgram, g.c.id}, attr)
 		return err
 	}
 	if g.ns != nil {

@@ -84,11 +84,13 @@ func (c *Container) startHook(o *ExecOptions, process *specs.Process) (*initproc
 		return nil, err
 	}
 	defer pidfd.Close()
-	child, err := c.spawnExec(o, process, pidfd, nil, nil)
+	p := &Process{}
+	child, err := c.spawnExec(o, process, pidfd, nil, p)
 	if err != nil {
 		return nil, err
 	}
-	if err := c.admit(&Process{child: child}, process, nil); err != nil {
+	p.child = child
+	if err := c.admit(p, process, nil); err != nil {
 		child.Kill() //nolint:errcheck // gone is what we want
 		child.Wait() //nolint:errcheck // likewise
 		child.Close()
