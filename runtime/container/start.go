@@ -72,7 +72,7 @@ func (c *Container) checkStart() error {
 func (c *Container) release() error {
 	if c.attached {
 		if err := c.child.Go(); err != nil {
-			return err
+			return explainExec(err, c.detail.Process.Args)
 		}
 		// What only a later exec or update will read need not keep the program from starting: it is encoded beside init's
 		// last steps, and written after them.
