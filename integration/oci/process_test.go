@@ -34,3 +34,22 @@ func plain(t *testing.T, p harness.Peer) *harness.Bare {
 	}
 	return d
 }
+
+// TestIgnoredSignals: a container does not inherit what nohup, or a shell for what it runs in the background, has ignored.
+func TestIgnoredSignals(t *testing.T) {
+	harness.SideBySide(t, func(t *testing.T, p harness.Peer) harness.Result {
+		d := plain(t, p)
+		b := box.Bundle(t, harness.Sh("sleep 1000"))
+		t.Cleanup(func() { d.Do(t, "delete", "--force", b.ID) })
+		ignoring := func(args ...string) harness.Result {
+			line := append([]string{"sh", "-c", `trap "" HUP INT; exec "$@"`, "sh"}, d.Args(args...)...)
+			return box.Run(t, harness.Cmd{Args: line})
+		}
+		for _, args := range [][]string{{"create", "--bundle", b.Dir, b.ID}, {"start", b.ID}} {
+			if r := ignoring(args...); r.Exit != 0 {
+				t.Fatal(r)
+			}
+		}
+		return ignoring("exec", b.ID, "sh", "-c", "grep -h SigIgn /proc/1/status /proc/self/status")
+	}, exact(0, "^(SigIgn:\t000000000000000[04]\n){2}$")) // busybox's shell itself ignores SIGQUIT
+}

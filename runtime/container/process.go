@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"os/signal"
 	"path"
 	"strconv"
 	"strings"
@@ -44,6 +45,7 @@ func planProcess(in *specs.Process, root *os.File) (initproc.Process, error) {
 		NoNewPrivs: in.NoNewPrivileges, Terminal: in.Terminal, OOMScoreAdj: in.OOMScoreAdj,
 		ApparmorProfile: in.ApparmorProfile, SelinuxLabel: in.SelinuxLabel,
 		ListenerFD: initproc.None, ConsoleFD: initproc.None, Umask: 0o022,
+		DefaultSignals: ignoredSignals(),
 	}
 	if in.SelinuxLabel != "" && !selinux() {
 		return p, invalid("process.selinuxLabel", "SELinux is not in use on this machine")
@@ -241,4 +243,16 @@ func planIOPriority(in *specs.LinuxIOPriority) (*int, error) {
 	const classShift = 13
 	v := class<<classShift | in.Priority
 	return &v, nil
+}
+
+// ignoredSignals are those that this program was started with ignored. For every other one the Go runtime has a handler, or
+// nobody ignores it.
+func ignoredSignals() []int {
+	var out []int
+	for _, s := range []unix.Signal{unix.SIGHUP, unix.SIGINT} {
+		if signal.Ignored(s) {
+			out = append(out, int(s))
+		}
+	}
+	return out
 }

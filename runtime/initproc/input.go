@@ -61,6 +61,8 @@ type Process struct {
 	ListenerBytes  int
 	Landlock       *Landlock
 	PreserveFDs    int
+	// DefaultSignals get their default action back: those that the caller ignores, which execve(2) hands on.
+	DefaultSignals []int
 	// NullStdio has a bit for each standard stream that is the null device: it becomes the container's own, if that is one.
 	NullStdio uint
 	// ConsoleFD is a connected unix socket that gets the master of the terminal; Terminal needs it.

@@ -10,6 +10,7 @@ import (
 
 // planProcess is the common part of the first process and of an exec, up to the point at which create waits.
 func planProcess(p *Program, in *Process) {
+	planSignals(p, in)
 	planScheduling(p, in)
 	for _, r := range in.Rlimits {
 		p.call(fmt.Sprintf("set process.rlimits[%d]", r.SpecIndex), unix.SYS_PRLIMIT64, imm(0), imm(r.Resource),
@@ -36,6 +37,15 @@ func planProcess(p *Program, in *Process) {
 	planLookPath(p, in)
 	if in.Umask != 0 {
 		p.call("set process.user.umask", unix.SYS_UMASK, imm(int(in.Umask)))
+	}
+}
+
+// planSignals undoes what nohup(1), or a shell for what it runs in the background, has done: a shell in the container could
+// not even trap a signal that is ignored when it starts.
+func planSignals(p *Program, in *Process) {
+	const sigsetBytes, sigactionBytes = 8, 32 // of the kernel's own structures on 64-bit machines
+	for _, s := range in.DefaultSignals {
+		p.call(fmt.Sprintf("set default action of signal %d", s), unix.SYS_RT_SIGACTION, imm(s), p.bytes(make([]byte, sigactionBytes)), imm(0), imm(sigsetBytes))
 	}
 }
 
