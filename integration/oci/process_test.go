@@ -51,5 +51,5 @@ func TestIgnoredSignals(t *testing.T) {
 			}
 		}
 		return ignoring("exec", b.ID, "sh", "-c", "grep -h SigIgn /proc/1/status /proc/self/status")
-	}, exact(0, "^(SigIgn:\t000000000000000[04]\n){2}$")) // busybox's shell itself ignores SIGQUIT
+	}, exact(0, "^(SigIgn:\t[0-9a-f]{15}[048c]\n){2}$")) // others may be ignored: SIGQUIT by busybox's shell, more by who runs this
 }
