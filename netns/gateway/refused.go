@@ -3,7 +3,6 @@ package gateway
 import (
 	"context"
 	"encoding/binary"
-	"errors"
 	"fmt"
 	"net/netip"
 	"os"
@@ -39,34 +38,12 @@ func (r *refusedPackets) watch(ctx context.Context, f *os.File) {
 	if err != nil || unix.SetNonblock(fd, true) != nil { // whoever made it need not have
 		return
 	}
-	f = os.NewFile(uintptr(fd), "refused")
-	defer context.AfterFunc(ctx, func() { f.Close() })()
-	defer f.Close()
-	raw, err := f.SyscallConn()
-	if err != nil {
-		return
-	}
-	buf := make([]byte, 16<<10)
-	for {
-		var n int
-		var from unix.Sockaddr
-		var rerr error
-		err := raw.Read(func(fd uintptr) bool {
-			n, from, rerr = unix.Recvfrom(int(fd), buf, 0)
-			return !errors.Is(rerr, unix.EAGAIN)
-		})
-		switch nl, ok := from.(*unix.SockaddrNetlink); {
-		case err != nil:
-			return
-		case errors.Is(rerr, unix.ENOBUFS): // more was refused than there was room to tell
-		case rerr != nil:
-			return
-		case ok && nl.Pid == 0: // not from another process with power over this network
-			for _, p := range parseRefused(buf[:n]) {
-				r.add(p, time.Now())
-			}
+	// That there was more is as good as said: a client sends several. Its end is the gateway's.
+	hearKernel(ctx, os.NewFile(uintptr(fd), "refused"), func() {}, func(b []byte) { //nolint:errcheck // see above
+		for _, p := range parseRefused(b) {
+			r.add(p, time.Now())
 		}
-	}
+	})
 }
 
 // add logs a packet, unless the same was logged a moment ago.

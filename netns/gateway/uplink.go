@@ -43,9 +43,19 @@ type change struct {
 
 // watch calls changed for each change until ctx ends. It closes the socket.
 func (u *uplink) watch(ctx context.Context, changed func(change)) error {
-	defer context.AfterFunc(ctx, func() { u.file.Close() })()
-	defer u.file.Close()
-	raw, err := u.file.SyscallConn()
+	return hearKernel(ctx, u.file, func() { changed(change{moved: true}) }, func(b []byte) {
+		for _, c := range parseChanges(b) {
+			changed(c)
+		}
+	})
+}
+
+// hearKernel hands on what the kernel says on a netlink socket that does not block, datagram by datagram, until ctx ends;
+// missed is called where it had more to say than there was room for. It closes the socket.
+func hearKernel(ctx context.Context, f *os.File, missed func(), heard func([]byte)) error {
+	defer context.AfterFunc(ctx, func() { f.Close() })()
+	defer f.Close()
+	raw, err := f.SyscallConn()
 	if err != nil {
 		return err
 	}
@@ -62,13 +72,11 @@ func (u *uplink) watch(ctx context.Context, changed func(change)) error {
 		case err != nil:
 			return err
 		case errors.Is(rerr, unix.ENOBUFS):
-			changed(change{moved: true}) // more happened than we were told
+			missed()
 		case rerr != nil:
 			return os.NewSyscallError("recvfrom", rerr)
 		case ok && nl.Pid == 0: // not from another process with power over this network
-			for _, c := range parseChanges(buf[:n]) {
-				changed(c)
-			}
+			heard(buf[:n])
 		}
 	}
 }
