@@ -140,7 +140,7 @@ func (l *loop) receive(fd int, v6 bool) {
 		resetFD(fd)
 		return
 	}
-	s := &session{g: g, begin: l.now, address: dst.Addr().String(), port: dst.Port(), loop: l}
+	s := &session{g: g, begin: l.now, address: dst.Addr().String(), port: dst.Port(), server: dst, loop: l}
 	s.flow = g.newFlow(s)
 	s.flow.client.fd = fd
 	name, named := g.names.lookup(dst.Addr())

@@ -75,6 +75,7 @@ func (w *web) withCredential(rw http.ResponseWriter, r *http.Request, transport 
 		w.refuse(rw, r, s, d)
 		return
 	}
+	w.g.identify(s)
 	e := s.event("credential").decided(egress.Decision{Allowed: true, Rule: "credential " + c.Name})
 	e.Name, e.Port = c.Host, c.Port
 	w.g.log.add(e)

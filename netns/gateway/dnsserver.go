@@ -77,7 +77,7 @@ func (s *dnsServer) ServeDNS(w dns.ResponseWriter, q *dns.Msg) {
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), 6*time.Second)
 	defer cancel()
-	m := s.answer(ctx, q)
+	m := s.answer(ctx, q, w.RemoteAddr())
 	size := dns.MinMsgSize
 	if opt := q.IsEdns0(); opt != nil {
 		size = max(size, min(int(opt.UDPSize()), 1232))
@@ -88,8 +88,22 @@ func (s *dnsServer) ServeDNS(w dns.ResponseWriter, q *dns.Msg) {
 	w.WriteMsg(m) //nolint:errcheck // likewise
 }
 
+// asked is a question, and who it came from.
+type asked struct {
+	dns.Question
+	from net.Addr
+}
+
+// by returns who asked. It is worth looking for where the answer is no.
+func (s *dnsServer) by(q asked) (who wire.Origin) {
+	if from, ok := q.from.(*net.UDPAddr); ok && !s.g.log.full() {
+		who, _ = s.g.origins.datagram(from.AddrPort())
+	}
+	return who
+}
+
 // answer makes the reply to one question.
-func (s *dnsServer) answer(ctx context.Context, q *dns.Msg) *dns.Msg {
+func (s *dnsServer) answer(ctx context.Context, q *dns.Msg, from net.Addr) *dns.Msg {
 	m := new(dns.Msg)
 	m.SetReply(q)
 	m.RecursionAvailable = true
@@ -100,7 +114,7 @@ func (s *dnsServer) answer(ctx context.Context, q *dns.Msg) *dns.Msg {
 			return m
 		}
 	}
-	question := q.Question[0]
+	question := asked{q.Question[0], from}
 	if question.Qclass != dns.ClassINET {
 		m.Rcode = dns.RcodeRefused
 		return m
@@ -128,7 +142,7 @@ func (s *dnsServer) answer(ctx context.Context, q *dns.Msg) *dns.Msg {
 }
 
 // allowed answers for a name that the policy lets pass. It exists inside if it exists outside and leads somewhere.
-func (s *dnsServer) allowed(ctx context.Context, m *dns.Msg, question dns.Question, name string, d egress.Decision) {
+func (s *dnsServer) allowed(ctx context.Context, m *dns.Msg, question asked, name string, d egress.Decision) {
 	var err error
 	if s.g.proxy.serves(name) { // which may know names that nobody here does
 		err = s.g.judgeAhead(ctx, name, 0)
@@ -158,7 +172,7 @@ func (s *dnsServer) allowed(ctx context.Context, m *dns.Msg, question dns.Questi
 // addressRecords answers A and AAAA with the addresses that stand for the name inside. Every other type exists and is
 // empty: text and service records of an allowed name would be a way in, and HTTPS records carry addresses and keys of
 // encrypted hellos, which would hide the name.
-func (s *dnsServer) addressRecords(m *dns.Msg, question dns.Question, name string) {
+func (s *dnsServer) addressRecords(m *dns.Msg, question asked, name string) {
 	v4, v6, ok := s.g.names.assign(name)
 	if !ok {
 		m.Rcode = dns.RcodeServerFailure
@@ -177,7 +191,7 @@ func (s *dnsServer) addressRecords(m *dns.Msg, question dns.Question, name strin
 }
 
 // internal answers for the gateway's own zone.
-func (s *dnsServer) internal(m *dns.Msg, question dns.Question, name string) {
+func (s *dnsServer) internal(m *dns.Msg, question asked, name string) {
 	if s.g.internalHost(name) == nil {
 		m.Rcode = dns.RcodeNameError
 		m.Ns = []dns.RR{startOfAuthority(question.Name)}
@@ -187,7 +201,7 @@ func (s *dnsServer) internal(m *dns.Msg, question dns.Question, name string) {
 }
 
 // negative says no in the way that resolvers take as final, with the reason for who can read it (RFC 8914).
-func (s *dnsServer) negative(m *dns.Msg, question dns.Question, d egress.Decision) {
+func (s *dnsServer) negative(m *dns.Msg, question asked, d egress.Decision) {
 	m.Rcode = dns.RcodeNameError
 	m.Ns = []dns.RR{startOfAuthority(question.Name)}
 	if opt := m.IsEdns0(); opt != nil {
@@ -195,7 +209,7 @@ func (s *dnsServer) negative(m *dns.Msg, question dns.Question, d egress.Decisio
 			InfoCode: dns.ExtendedErrorCodeProhibited, ExtraText: "agentsafe " + string(d.Code) + ": " + d.Reason,
 		})
 	}
-	s.g.log.add(Event{Event: "dns", Name: clip(strings.TrimSuffix(question.Name, "."))}.decided(d))
+	s.g.log.add(Event{Event: "dns", Name: clip(strings.TrimSuffix(question.Name, "."))}.decided(d).by(s.by(question)))
 }
 
 // pointer answers reverse questions from the table of names: they tell the task nothing that it didn't ask for.

@@ -47,6 +47,14 @@
 // what comes in pieces of copyBytes and more goes through a pipe without being copied, as far as a loop lends one. An
 // idle flow has none of that.
 //
+// # Whose a connection is
+//
+// The log names the command, by the control group that the kernel remembers of each socket (origin.go). The question costs
+// a system call and some microseconds, once for a connection, and none where the line would not be written for its rate.
+// Rejected: the process that has the socket open, by /proc (a walk through all descriptors of all processes, which a task
+// makes as long as it likes, and wrong when the process has ended or handed the socket on); marks and classids (host
+// settings of others); SO_PEERCRED (unix sockets only).
+//
 // # Refusals
 //
 // No rule, no way: an empty policy resolves nothing. A refusal comes at once and says why: NXDOMAIN with an extended

@@ -8,6 +8,7 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"net/netip"
 	"os"
 	"runtime"
 	"slices"
@@ -29,6 +30,9 @@ type Sockets struct {
 	Control *net.UnixListener // of the host; nil for none
 	// Refused tells of packets that the rules refuse by themselves ([netns.OpenRefusedLog]); nil for none.
 	Refused *os.File
+	// Sockets answers questions about sockets ([netns.OpenSocketDiag]), and Execs has a line for each command of the
+	// container ([wire.Origin]); nil for none, then the log does not say whose a connection is.
+	Sockets, Execs *os.File
 }
 
 // Gateway is one running gateway.
@@ -40,6 +44,7 @@ type Gateway struct {
 	proxy     *outProxy // nil for none
 	wildcards *wildcards
 	log       *log
+	origins   *origins // nil where it can't be told whose a connection is
 	web       *web
 	authority *inspect.Authority // nil where TLS is never inspected
 	loops     []*loop            // of all connections that are relayed
@@ -135,6 +140,8 @@ func (g *Gateway) Run(ctx context.Context, s Sockets) error {
 	if s.Refused != nil {
 		go (&refusedPackets{g: g, seen: map[refusedPacket]time.Time{}}).watch(ctx, s.Refused)
 	}
+	g.origins = newOrigins(s.Sockets, s.Execs)
+	defer g.origins.close()
 	g.log.add(Event{Event: "start"})
 	<-ctx.Done()
 	if s.Control != nil {
@@ -165,6 +172,10 @@ type session struct {
 	closed  atomic.Bool
 	// behind is the connection outwards where the flow has a socket of this process's in its place; nil elsewhere.
 	behind io.Closer
+	// server is where the task's socket is connected to, before redirection; who has made that socket, once identified.
+	server     netip.AddrPort
+	who        wire.Origin
+	identified sync.Once
 	// inspected says that the requests in its TLS are judged.
 	inspected bool
 	// flow and loop have the connection while conn is nil; killed says that nobody may go on with it. mu guards them.
@@ -263,7 +274,8 @@ func (s *session) speaks(p egress.Protocol) {
 }
 
 func (s *session) event(kind string) Event {
-	return Event{Event: kind, Name: s.name, Address: s.address, Port: s.port, Protocol: s.proto, Inspected: s.inspected}
+	e := Event{Event: kind, Name: s.name, Address: s.address, Port: s.port, Protocol: s.proto, Inspected: s.inspected}
+	return e.by(s.who)
 }
 
 // closeSessions resets the connections that which picks.

@@ -283,7 +283,7 @@ func FuzzDNS(f *testing.F) {
 		}
 		ctx, cancel := context.WithTimeout(context.Background(), time.Second)
 		defer cancel()
-		m := s.answer(ctx, q)
+		m := s.answer(ctx, q, nil)
 		for _, rr := range m.Answer {
 			if a, ok := rr.(*dns.A); ok && !strings.HasSuffix(strings.ToLower(q.Question[0].Name), internalZone+".") {
 				t.Errorf("%q has the address %s", q.Question[0].Name, a.A)

@@ -50,6 +50,7 @@ func (g *Gateway) serverTLS() *tls.Config {
 // as the hello was.
 func (g *Gateway) inspect(s *session, head []byte) {
 	s.inspected = true
+	g.identify(s)
 	c := tls.Server(&webConn{session: s, rest: head}, g.web.tls)
 	ctx, cancel := context.WithTimeout(context.Background(), g.config.Timeouts.Head)
 	defer cancel()
@@ -97,6 +98,7 @@ func (w *web) wayOf(s *session, host string) webWay {
 
 // request is the event of one request.
 func (s *session) request(r *http.Request) Event {
+	s.g.identify(s)
 	e := s.event("request")
 	e.Method, e.Path = r.Method, inspect.LogPath(r.URL)
 	return e

@@ -9,12 +9,17 @@ import (
 	"time"
 
 	"github.com/agentsafe/agentsafe/netns/egress"
+	"github.com/agentsafe/agentsafe/netns/gateway/wire"
 )
 
 // Event is one line of the log: a decision, or what came of it.
 type Event struct {
 	Time      time.Time `json:"time"`
 	Container string    `json:"container"`
+	// Exec and Branch are the command of that container that made the connection or asked the question: [wire.Origin]. Both
+	// are missing where that can't be told.
+	Exec   string `json:"exec,omitempty"`
+	Branch string `json:"branch,omitempty"`
 	// Event is dns, connect, packet, request, close, control, credential, limit, start, suppressed or summary.
 	Event    string          `json:"event"`
 	Decision string          `json:"decision,omitempty"` // allow or refuse
@@ -42,6 +47,14 @@ func (e Event) decided(d egress.Decision) Event {
 	e.Decision, e.Rule, e.Code, e.Reason = "refuse", d.Rule, d.Code, d.Reason
 	if d.Allowed {
 		e.Decision = "allow"
+	}
+	return e
+}
+
+// by says whose doing the event is, if that is known.
+func (e Event) by(who wire.Origin) Event {
+	if who.Cgroup != 0 {
+		e.Container, e.Exec, e.Branch = who.Container, who.Exec, who.Branch
 	}
 	return e
 }
@@ -157,7 +170,9 @@ type Counts struct {
 func (l *log) add(e Event) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	e.Time, e.Container = time.Now().UTC(), l.container
+	if e.Time = time.Now().UTC(); e.Container == "" {
+		e.Container = l.container
+	}
 	switch e.Decision {
 	case "allow":
 		l.counts.Allowed++
@@ -183,6 +198,13 @@ func (l *log) add(e Event) {
 		return
 	}
 	l.write(e)
+}
+
+// full reports whether a further line of this second would not be written.
+func (l *log) full() bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.written > logMaxBytes || l.lines >= logLinesPerSecond && time.Now().Unix() == l.second
 }
 
 func (l *log) write(e Event) {

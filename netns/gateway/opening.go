@@ -257,6 +257,7 @@ func (l *loop) establish(f *flow) {
 		l.finish(f, true)
 		return
 	}
+	g.identify(s)
 	e := s.event("connect").decided(d)
 	e.Address = o.remote.String()
 	g.log.add(e)

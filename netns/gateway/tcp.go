@@ -138,6 +138,7 @@ func (g *Gateway) refuse(s *session, head []byte, d egress.Decision) {
 		head, proto, _ = readHead(s.conn, refusalPatience)
 		s.speaks(proto)
 	}
+	g.identify(s)
 	g.log.add(s.event("connect").decided(d))
 	answerRefusal(s.conn, head, s, d)
 }

@@ -324,7 +324,8 @@ func (w *web) explicitProxy(rw http.ResponseWriter, r *http.Request) {
 		w.refuse(rw, r, s, egress.Decision{Code: egress.BadName, Reason: "a proxy wants the absolute form of a plain HTTP request, or CONNECT"})
 		return
 	}
-	inner := &session{g: w.g, name: host, port: port, proto: egress.HTTP}
+	inner := s.within(host, port)
+	inner.proto = egress.HTTP
 	if _, err := netip.ParseAddr(host); err == nil {
 		inner.name, inner.address = "", host
 	}
@@ -339,6 +340,12 @@ func (w *web) explicitProxy(rw http.ResponseWriter, r *http.Request) {
 	w.forward(rw, r, inner, inner.name)
 }
 
+// within is what a session's client asks for in it, of another destination than that of its connection.
+func (s *session) within(host string, port uint16) *session {
+	s.g.identify(s)
+	return &session{g: s.g, name: host, port: port, who: s.who}
+}
+
 // connect opens a tunnel, whose content is then judged as that of a connection to the target.
 func (w *web) connect(rw http.ResponseWriter, r *http.Request, s *session) {
 	host, port, err := splitHost(r.Host, 443)
@@ -349,7 +356,7 @@ func (w *web) connect(rw http.ResponseWriter, r *http.Request, s *session) {
 		w.refuse(rw, r, s, egress.Decision{Code: egress.BadName, Reason: err.Error()})
 		return
 	}
-	inner := &session{g: w.g, name: host, port: port}
+	inner := s.within(host, port)
 	d := w.g.resolvable(host)
 	if d.Allowed {
 		d = w.g.policy.Load().Connect(host, port, "")

@@ -39,6 +39,17 @@ func (g *Group) NewBranch(name string) (*Branch, error) {
 	return &Branch{dir}, nil
 }
 
+// UnifiedDir is the group's directory in the cgroup2 hierarchy, "" if it has none.
+func (g *Group) UnifiedDir() string {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	dir := g.state.Paths[""]
+	if dir == "" || !exists(dir) {
+		return ""
+	}
+	return dir
+}
+
 // OpenBranch returns the branch of a directory that NewBranch has made, in another process perhaps. It refuses a path
 // that is not below a cgroup mount.
 func OpenBranch(dir string) (*Branch, error) {

@@ -162,6 +162,12 @@ func (c *Container) startGateway(ns *os.File, policy *Policy, others []podMember
 		defer g.refused.Close()
 		rules.TellRefused = true
 	}
+	if g.diag, err = c.noteInit(ns); err != nil {
+		return err
+	}
+	if g.diag != nil {
+		defer g.diag.Close()
+	}
 	if linked {
 		g.ns = ns
 		if g.cgroup, rules.CgroupID, err = gatewayCgroup(); err != nil {

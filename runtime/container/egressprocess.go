@@ -44,6 +44,8 @@ type gatewayProcess struct {
 	config  *wire.Config
 	// refused is the socket of netns.OpenRefusedLog, nil for none.
 	refused *os.File
+	// diag is the socket of netns.OpenSocketDiag, nil for none.
+	diag *os.File
 	// inspection is nil if it looks into no TLS.
 	inspection *Inspection
 	// ns is the network namespace that it runs in, nil for the host's; cgroup a directory of the cgroup2 hierarchy.
@@ -231,6 +233,15 @@ func (g *gatewayProcess) donate() (files []*os.File, names []string, parent *os.
 		var f *os.File
 		if f, err = duplicate(g.refused); err == nil {
 			add("refused", f)
+		}
+	}
+	if err == nil && g.diag != nil {
+		var socket, execs *os.File
+		if socket, err = duplicate(g.diag); err == nil {
+			add("sockets", socket)
+			if execs, err = g.c.openOrigins(); err == nil {
+				add("execs", execs)
+			}
 		}
 	}
 	if err == nil && g.inspection != nil {

@@ -216,6 +216,9 @@ func (c *Container) execute(ctx context.Context, o *ExecOptions) (*Process, erro
 		err = terr
 	}
 	if err == nil {
+		err = c.noteExec(o, p)
+	}
+	if err == nil {
 		err = explainExec(c.admitUntil(ctx, p, process, o.Cgroups), process.Args)
 		if err == nil {
 			err = tx.started(p)

@@ -142,7 +142,10 @@ func (c *Container) joinPod(owner podMember, p *Policy) error {
 		return err
 	}
 	record.Owner = owner.id
-	return replaceJSON(c.dir, networkProcess, record)
+	if err := replaceJSON(c.dir, networkProcess, record); err != nil {
+		return err
+	}
+	return c.noteOrigin(c.socketGroup(), wire.FirstProcess, "")
 }
 
 // leavePod takes the container's policy out of the gateway of another one. A gateway that has ended needs nothing.

@@ -272,7 +272,9 @@ func (c *Container) closeSupervisor(ctx context.Context) {
 
 // execBranch makes the sub-cgroup of a process whose descendants have to be found at its end; nil if they need not.
 func (c *Container) execBranch(o *ExecOptions, d *Detail) (*cgroup.Branch, error) {
-	if o.WallClock = execWallClock(o.WallClock, d.Policy.Profile); o.WallClock == 0 && !o.Branch {
+	o.WallClock = execWallClock(o.WallClock, d.Policy.Profile)
+	needed := o.WallClock > 0 || o.Branch
+	if !needed && !c.tellsExecs(o) {
 		return nil, nil //nolint:nilnil // no need
 	}
 	if o.WallClock > 0 && c.state.SupervisorPID == 0 {
@@ -281,6 +283,9 @@ func (c *Container) execBranch(o *ExecOptions, d *Detail) (*cgroup.Branch, error
 	g, err := c.cgroupGroup()
 	if err != nil {
 		return nil, err
+	}
+	if !needed && (g == nil || cgroupID(g.UnifiedDir()) == 0) {
+		return nil, nil //nolint:nilnil // it would tell nothing
 	}
 	if g == nil {
 		return nil, fmt.Errorf("a time limit of an exec: %w", errNoCgroup())

@@ -2,6 +2,7 @@ package supervise
 
 import (
 	"bufio"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -332,7 +333,7 @@ func (w *denialWatch) drain() {
 		if err == nil {
 			w.line(w.rest)
 			if d, ok := denials.FromGateway(w.rest); ok {
-				w.recent.add(d, "") // nobody can say whose connection it was
+				w.recent.add(d, branchOfLine(w.rest))
 				w.log.Add(d)
 			}
 		}
@@ -347,6 +348,17 @@ func (w *denialWatch) drain() {
 			return
 		}
 	}
+}
+
+// branchOfLine is the branch of the exec whose connection a line of the gateway's is about, "" if that is not known.
+func branchOfLine(line []byte) string {
+	var by struct {
+		Branch string `json:"branch"`
+	}
+	if json.Unmarshal(line, &by) != nil {
+		return ""
+	}
+	return by.Branch
 }
 
 // begins makes the branch of a command known.

@@ -45,15 +45,17 @@ func (s *Supervisor) Exec(e *wire.Exec, pidfd *os.File) error {
 			return err
 		}
 	}
+	branch := ""
 	if e.Cgroup != "" {
 		if r.branch, err = cgroup.OpenBranch(e.Cgroup); err != nil {
 			r.pidfd.Close()
 			return err
 		}
-		s.denials.begins(filepath.Base(e.Cgroup))
+		branch = filepath.Base(e.Cgroup)
+		s.denials.begins(branch)
 	}
 	err = s.record(audit.TypeExec, &execRecord{
-		ID: e.ID, PID: e.PID, Argv: audit.Redact(e.Args), EnvNames: e.EnvNames, Cwd: e.Cwd, UID: e.UID, GID: e.GID,
+		ID: e.ID, Branch: branch, PID: e.PID, Argv: audit.Redact(e.Args), EnvNames: e.EnvNames, Cwd: e.Cwd, UID: e.UID, GID: e.GID,
 		Terminal: e.Terminal, Transaction: e.Transaction,
 	})
 	if err != nil {
@@ -77,7 +79,9 @@ func (s *Supervisor) Exec(e *wire.Exec, pidfd *os.File) error {
 
 // execRecord is the data of a record about a process.
 type execRecord struct {
-	ID          string   `json:"id,omitempty"`
+	ID string `json:"id,omitempty"`
+	// Branch is the name of its cgroup below the container's, by which the gateway's lines name it.
+	Branch      string   `json:"branch,omitempty"`
 	PID         int      `json:"pid"`
 	Argv        []string `json:"argv"`
 	EnvNames    []string `json:"envNames,omitempty"`

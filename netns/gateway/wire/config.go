@@ -111,6 +111,20 @@ func setDefault[T comparable](v *T, to T) {
 	}
 }
 
+// Origin says whose the processes of a control group are. It is a line of the file "execs" that the gateway is given.
+type Origin struct {
+	// Cgroup is the id of a cgroup of the cgroup2 hierarchy.
+	Cgroup    uint64 `json:"cgroup"`
+	Container string `json:"container"`
+	// Exec is the engine's name for a command, "" if it has none, and FirstProcess for what the container was started with.
+	Exec string `json:"exec,omitempty"`
+	// Branch is the name of the command's cgroup below the container's, as the evidence has it; "" for the first process.
+	Branch string `json:"branch,omitempty"`
+}
+
+// FirstProcess is [Origin].Exec of the program that a container was started with.
+const FirstProcess = "init"
+
 // Member is a further container of the pod, which shares the network namespace and so its gateway.
 type Member struct {
 	Container string        `json:"container"`
