@@ -155,6 +155,7 @@ func (j *jsonWriter) beside(plan *Plan) {
 			j.text("mode", string(w.Mode))
 			j.text("promote", w.Promote)
 			j.signed("quotaBytes", w.QuotaBytes)
+			j.signed("memoryBytes", w.MemoryBytes)
 			j.signed("copyBytes", w.CopyBytes)
 			j.texts("paths", w.Paths)
 			j.text("background", w.Background)

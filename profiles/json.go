@@ -91,6 +91,7 @@ func (w Workspace) fields(j *jsonWriter) {
 	j.some("mode", string(w.Mode))
 	j.some("promote", w.Promote)
 	j.signed("quotaBytes", w.QuotaBytes)
+	j.signed("memoryBytes", w.MemoryBytes)
 	j.signed("copyBytes", w.CopyBytes)
 	j.someTexts("paths", w.Paths)
 	j.some("background", w.Background)

@@ -58,6 +58,14 @@ func workspaceDimensions() []dimension {
 			},
 		},
 		bound("filesystem.workspace.quota", func(p *Profile) *int64 { return &of(p).QuotaBytes }),
+		{
+			// What lies in memory stays there for as long as somebody may want it, so nobody gets that by himself.
+			name:   "filesystem.workspace.memory",
+			within: func(a, b *Profile) bool { return of(a).MemoryBytes <= of(b).MemoryBytes },
+			meet: func(a, b, out *Profile) {
+				of(out).MemoryBytes = min(of(a).MemoryBytes, of(b).MemoryBytes)
+			},
+		},
 		copies(direct),
 	}
 }

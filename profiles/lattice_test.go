@@ -57,7 +57,7 @@ func randomProfile(r *rand.Rand) *Profile {
 	if p.Filesystem.Workspace.mode() != WorkspaceDirect {
 		w := &p.Filesystem.Workspace
 		w.Promote, w.Background, w.Paths = one(r, "", "manual"), one(r, "", "kill", "keep"), some(r, "/w", "/v")
-		w.QuotaBytes, w.CopyBytes = one(r, int64(0), 5), one(r, int64(0), 3, 7)
+		w.QuotaBytes, w.CopyBytes, w.MemoryBytes = one(r, int64(0), 5), one(r, int64(0), 3, 7), one(r, int64(0), 4, 9)
 	}
 	if p.Exec.Transaction = one(r, "", "auto"); p.Exec.Transaction != "" {
 		p.Exec.Commit = one(r, "", "always", "success", "never")

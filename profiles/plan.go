@@ -265,6 +265,9 @@ func (plan *Plan) String() string {
 func (plan *Plan) beside(b *strings.Builder) {
 	if w := &plan.Workspace; w.mode() != WorkspaceDirect {
 		fmt.Fprintf(b, "workspace %s %v promote %q quota %d background %q\n", w.Mode, w.Paths, w.Promote, w.QuotaBytes, w.Background)
+		if w.MemoryBytes > 0 {
+			fmt.Fprintf(b, "workspace layers in memory %d\n", w.MemoryBytes)
+		}
 	}
 	if g := &plan.Gateway; g.Mode == NetworkGateway {
 		fmt.Fprintf(b, "gateway sets %v allow %v deny %v addresses %v from %s\n", g.RuleSets, g.Allow, g.Deny, g.Addresses, g.DialFrom)

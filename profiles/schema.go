@@ -34,6 +34,8 @@ type Workspace struct {
 	Promote string `json:"promote,omitempty"`
 	// QuotaBytes bounds a layer; 0 is no bound.
 	QuotaBytes int64 `json:"quotaBytes,omitempty"`
+	// MemoryBytes puts the layers of each workspace into memory, at most so many bytes; 0 has them on the disk.
+	MemoryBytes int64 `json:"memoryBytes,omitempty"`
 	// CopyBytes is how large a folder may be of which the task gets a copy where overlayfs can't take it; 0 has it refused.
 	CopyBytes int64 `json:"copyBytes,omitempty"`
 	// Paths are the writable bind mounts that are workspaces, by their place in the container; none means all.

@@ -88,8 +88,8 @@ func (p *Profile) validateFilesystem() error {
 		}
 	}
 	w := &f.Workspace
-	if w.QuotaBytes < 0 || w.CopyBytes < 0 {
-		return errors.New("filesystem.workspace.quota and copy: are not negative")
+	if w.QuotaBytes < 0 || w.MemoryBytes < 0 || w.CopyBytes < 0 {
+		return errors.New("filesystem.workspace.quota, memory and copy: are not negative")
 	}
 	return first(
 		oneOf("filesystem.workspace.mode", w.Mode, WorkspaceDirect, WorkspaceOverlay, WorkspaceReadonly),

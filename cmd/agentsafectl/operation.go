@@ -53,6 +53,7 @@ type operation struct {
 	user      task.User
 	plan      *task.Plan
 	notes     []string
+	expired   chan error // how the removal of old layers ended, beside the run
 }
 
 // sweep removes what runs left that were killed: first the container, then what
@@ -62,9 +63,11 @@ func (o *operation) sweep(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	if _, err := layer.Expire(filepath.Join(o.flags.paths.data, layersName), layer.DefaultExpiry); err != nil {
-		o.note(fmt.Sprintf("layers of containers that are gone: %v", err))
-	}
+	o.expired = make(chan error, 1)
+	go func() { // it may take minutes, and what it does not come to is left to the next run
+		_, err := layer.Expire(filepath.Join(o.flags.paths.data, layersName), layer.DefaultExpiry, nil)
+		o.expired <- err
+	}()
 	return sweep(ctx, filepath.Join(o.flags.paths.data, uppersName), func(context.Context, string, string) error { return nil })
 }
 
@@ -123,6 +126,13 @@ func (o *operation) run(ctx context.Context) (err error) {
 	outcome, err := o.execute(ctx, captured)
 	if err != nil {
 		return err
+	}
+	select {
+	case err := <-o.expired:
+		if err != nil {
+			o.note(fmt.Sprintf("layers of containers that are gone: %v", err))
+		}
+	default:
 	}
 	if o.flags.json {
 		if err := o.report(outcome, captured); err != nil {

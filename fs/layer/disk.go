@@ -29,6 +29,7 @@ const (
 	maxImage   = 16 << 40
 	perInode   = 8 << 10 // bytes for each inode, where no number is asked for
 	groupBytes = 128 << 20
+	ownInodes  = 8 // directories that agentsafe makes
 )
 
 // planDisk returns the size of an image, in bytes, and its number of inodes, so that a task can write what the quota
@@ -42,8 +43,8 @@ func planDisk(q Quota, free int64) (size, inodes int64, err error) {
 	if data == 0 {
 		data = max(free, minQuota)
 	}
-	const reserved, root = 10, 8 // inodes that ext4 keeps for itself; directories that agentsafe makes
-	if inodes = q.Inodes + root; q.Inodes == 0 {
+	const reserved = 10 // inodes that ext4 keeps for itself
+	if inodes = q.Inodes + ownInodes; q.Inodes == 0 {
 		inodes = max(data/perInode, minInodes)
 	}
 	inodes += reserved
@@ -109,7 +110,7 @@ func runTool(cmd *exec.Cmd) error {
 func (l *Layers) diskPath(w *Workspace) string { return filepath.Join(l.path, w.Name, diskName) }
 
 // base returns the directory beneath which a workspace's data lie: the root of its image, mounted until the layers are
-// closed, or the container's directory.
+// closed, that of its tmpfs, or the container's directory.
 func (l *Layers) base(w *Workspace) (*os.File, error) {
 	if w == nil || w.Quota == (Quota{}) {
 		return l.dir, nil
@@ -118,9 +119,13 @@ func (l *Layers) base(w *Workspace) (*os.File, error) {
 		return f, nil
 	}
 	// The mount's own descriptor: without it the mount is dissolved, and no overlay takes its directories.
-	f, err := l.mountDisk(w)
+	mount := l.mountDisk
+	if w.InMemory() {
+		mount = l.openMemory
+	}
+	f, err := mount(w)
 	if err != nil {
-		return nil, fmt.Errorf("image of layer: %w", err)
+		return nil, fmt.Errorf("layers of workspace %q: %w", w.Destination, err)
 	}
 	if l.disks == nil {
 		l.disks = map[string]*os.File{}

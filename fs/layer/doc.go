@@ -63,15 +63,24 @@
 // by whoever works on the layers. The task meets ENOSPC, and a commit that has no room leaves the view as it is.
 // Tried, on Linux 6.18:
 //
-//	                                  image (chosen)        tmpfs                    project quota
+//	                                  image (by default)    tmpfs (on request)       project quota
 //	what the task meets               ENOSPC                EDQUOT
 //	bytes and inodes                  both, exact           both, exact              both
 //	needs                             mke2fs, loop devices  nothing                  a store mounted with prjquota: this
 //	                                                                                 kernel has no quota format at all
 //	costs at the start                mke2fs and a mount    a mount                  two ioctls
-//	the layer outlives the container  yes                   needs a copy, at the     yes
-//	                                                        worst possible moment
+//	the layer outlives the container  yes                   not the machine          yes
 //	is charged to                     the disk              the task's memory limit  the disk
+//	unpacks and deletes many files    as the disk           quicker than the folder
+//	                                                        itself on a disk
+//
+// # In memory
+//
+// With [WorkspaceOptions.Memory] the file system is a tmpfs, attached in the workspace's directory in the mount namespace of
+// whoever makes the container: nothing but a mount keeps a tmpfs, and a process that held one would have to outlive the
+// container. The files of such an overlay are numbered by it (xino), because upper and lower have two devices. The state and
+// the notes of transactions stay on the disk; after a start of the machine they say what there was, and everything that needs
+// the layers is refused with [ErrMemoryGone].
 //
 // # After a crash or a full disk
 //

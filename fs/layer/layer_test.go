@@ -28,6 +28,16 @@ func newBench(t *testing.T, files map[string]string) *bench {
 
 func newQuotaBench(t *testing.T, files map[string]string, q Quota) *bench {
 	t.Helper()
+	return newBenchWith(t, files, WorkspaceOptions{Quota: q})
+}
+
+// inMemory is a workspace whose layers lie in memory.
+func inMemory() WorkspaceOptions {
+	return WorkspaceOptions{Quota: Quota{Bytes: 16 * mib}, Memory: true}
+}
+
+func newBenchWith(t *testing.T, files map[string]string, o WorkspaceOptions) *bench {
+	t.Helper()
 	if os.Geteuid() != 0 {
 		t.Skip("probe root: overlays need CAP_SYS_ADMIN")
 	}
@@ -45,13 +55,22 @@ func newQuotaBench(t *testing.T, files map[string]string, q Quota) *bench {
 	if b.l, err = Create(b.store, "c"); err != nil {
 		t.Fatal(err)
 	}
+	if o.Memory {
+		t.Cleanup(func() {
+			if dir, err := os.Open(filepath.Join(b.store, "c")); err == nil {
+				must(t, releaseMemory(dir))
+				dir.Close()
+			}
+		})
+	}
 	t.Cleanup(func() { b.l.Close() })
 	source, err := os.Open(b.host)
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer source.Close()
-	if b.base, err = b.l.AddWorkspace(source, WorkspaceOptions{Path: b.host, Destination: "/job", Quota: q}); err != nil {
+	o.Path, o.Destination = b.host, "/job"
+	if b.base, err = b.l.AddWorkspace(source, o); err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { b.base.Close() })

@@ -50,9 +50,13 @@ func (l *Layers) overlayHere(s *stack) (*os.File, error) {
 	if lower == nil {
 		lower = s.host
 	}
-	o := rootfs.Overlay{Lower: []*os.File{lower}, Upper: u, Work: w, Volatile: true}
+	o := rootfs.Overlay{Lower: []*os.File{lower}, Upper: u, Work: w, Volatile: true, Numbers: s.numbers()}
 	return o.Open()
 }
+
+// numbers reports whether the overlay has to number its files itself: upper and lower are of two file systems, and files
+// below would have another device than the directories that they are in. Not above a view that does so already.
+func (s *stack) numbers() bool { return s.view == nil && s.w.InMemory() }
 
 // overlayAttached does it on a thread with a mount namespace of its own, which ends with the thread; the overlay holds
 // what it needs.
@@ -90,7 +94,10 @@ func (l *Layers) overlayInside(s *stack) (*os.File, error) {
 			return nil, fmt.Errorf("attach the base of a transaction: %w", err)
 		}
 	}
-	if s.w.Quota != (Quota{}) {
+	switch {
+	case s.w.InMemory():
+		data = filepath.Join(l.path, memoryDir(s.w))
+	case s.w.Quota != (Quota{}):
 		image, err := l.mountDisk(s.w)
 		if err != nil {
 			return nil, err
@@ -119,7 +126,7 @@ func (l *Layers) overlayInside(s *stack) (*os.File, error) {
 			return nil, err
 		}
 	}
-	o := rootfs.Overlay{Lower: opened[:1], Upper: opened[1], Work: opened[2], Volatile: true}
+	o := rootfs.Overlay{Lower: opened[:1], Upper: opened[1], Work: opened[2], Volatile: true, Numbers: s.numbers()}
 	return o.Open()
 }
 

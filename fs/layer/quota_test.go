@@ -202,7 +202,7 @@ func TestFullDiskAtEveryStep(t *testing.T) {
 				}
 				met := 0
 				for n := 1; ; n += step {
-					b, before, after := crashBench(t, op)
+					b, before, after := crashBench(t, op, WorkspaceOptions{})
 					completed := injectAt(t, op, b.store, calls, "error=ENOSPC:when="+strconv.Itoa(n)+lasting)
 					if op == opPromote {
 						checkHost(t, b, n, before, after, completed)

@@ -40,6 +40,9 @@ func Remove(store, id string, told func(files int)) error {
 	}
 	// The state goes first: a removal that is interrupted leaves nothing that looks complete.
 	unix.Unlinkat(int(l.dir.Fd()), stateFile, 0) //nolint:errcheck // whatever is left goes with the rest
+	if err := releaseMemory(l.dir); err != nil {
+		return fmt.Errorf("remove layers of container %q: %w", id, err)
+	}
 	aside := filepath.Join(store, removedPrefix+strconv.FormatInt(time.Now().UnixNano(), 36))
 	if err := unix.Rename(path, aside); err != nil {
 		return fmt.Errorf("remove layers of container %q: %w", id, err)
@@ -61,7 +64,7 @@ func removeAside(dir *os.File, path string, told func(files int)) error {
 }
 
 // removeLeft removes what an interrupted removal has left. One that goes on holds the lock.
-func removeLeft(store string) error {
+func removeLeft(store string, told func(files int)) error {
 	entries, err := os.ReadDir(store)
 	if errors.Is(err, os.ErrNotExist) {
 		return nil
@@ -76,7 +79,7 @@ func removeLeft(store string) error {
 			continue // gone meanwhile
 		}
 		if unix.Flock(int(dir.Fd()), unix.LOCK_EX|unix.LOCK_NB) == nil {
-			err = errors.Join(err, removeAside(dir, path, nil))
+			err = errors.Join(err, releaseMemory(dir), removeAside(dir, path, told))
 		}
 		dir.Close()
 	}
@@ -84,4 +87,17 @@ func removeLeft(store string) error {
 		return fmt.Errorf("remove what is left of removed layers: %w", err)
 	}
 	return nil
+}
+
+// discard removes a directory that is no layers of anybody.
+func discard(path string) error {
+	dir, err := os.OpenFile(path, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
+	if err == nil {
+		err = releaseMemory(dir)
+		dir.Close()
+	}
+	if err != nil {
+		return fmt.Errorf("remove what is left of layers: %w", err)
+	}
+	return os.RemoveAll(path)
 }

@@ -25,7 +25,7 @@ func TestRemove_Interrupted(t *testing.T) {
 	if list, err := List(store); err != nil || len(list) != 0 {
 		t.Errorf("listed: %+v, %v", list, err)
 	}
-	if removed, err := Expire(store, 0); err != nil || len(removed) != 0 {
+	if removed, err := Expire(store, 0, nil); err != nil || len(removed) != 0 {
 		t.Errorf("expired: %v, %v", removed, err)
 	}
 	left, err := os.ReadDir(store)

@@ -59,9 +59,14 @@ type Workspace struct {
 	Nested []string `json:"nested,omitempty"`
 	// Copied says that the overlay lies on a copy of the folder.
 	Copied bool `json:"copied,omitempty"`
-	// Quota, if there is one, says that the layers lie in an image.
-	Quota Quota `json:"quota,omitzero"`
+	// Quota, if there is one, says that the layers lie in a file system of their own: an image or, with MemoryDev, the
+	// tmpfs that has this number.
+	Quota     Quota  `json:"quota,omitzero"`
+	MemoryDev uint64 `json:"memoryDev,omitempty"`
 }
+
+// InMemory reports whether the layers of the workspace lie in memory.
+func (w *Workspace) InMemory() bool { return w.MemoryDev != 0 }
 
 // Status says what became of a transaction.
 type Status string

@@ -79,7 +79,7 @@ func setAside(store, id string) error {
 	old, err := Open(store, id)
 	if err != nil {
 		// Never completed, or not readable: nothing in it was ever shown to a container.
-		return os.RemoveAll(filepath.Join(store, id))
+		return discard(filepath.Join(store, id))
 	}
 	defer old.Close()
 	if old.alive() {
@@ -372,7 +372,12 @@ func List(store string) ([]Info, error) {
 			Transactions: len(l.Transactions),
 		}
 		for i := range l.Workspaces {
-			info.Workspaces = append(info.Workspaces, l.Workspaces[i].Source+" on "+l.Workspaces[i].Destination)
+			w := &l.Workspaces[i]
+			text := w.Source + " on " + w.Destination
+			if w.InMemory() {
+				text += ", in memory"
+			}
+			info.Workspaces = append(info.Workspaces, text)
 		}
 		out = append(out, info)
 	}
@@ -381,11 +386,11 @@ func List(store string) ([]Info, error) {
 }
 
 // Expire removes the layers of containers that have been gone for longer than age and that nobody pinned. It returns
-// what it removed.
-func Expire(store string, age time.Duration) ([]string, error) {
+// what it removed. told is as with Remove, for each of them.
+func Expire(store string, age time.Duration, told func(files int)) ([]string, error) {
 	list, err := List(store)
 	if err == nil {
-		err = removeLeft(store)
+		err = removeLeft(store, told)
 	}
 	if err != nil {
 		return nil, err
@@ -395,7 +400,7 @@ func Expire(store string, age time.Duration) ([]string, error) {
 		if info.Running || info.Keep || info.Ended.IsZero() || time.Since(info.Ended) < age {
 			continue
 		}
-		if err := Remove(store, info.ID, nil); err != nil {
+		if err := Remove(store, info.ID, told); err != nil {
 			return removed, err
 		}
 		removed = append(removed, info.ID)

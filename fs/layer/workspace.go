@@ -18,6 +18,7 @@ type WorkspaceOptions struct {
 	Destination string   // in the container
 	Nested      []string // mount points of the container beneath Destination
 	Quota       Quota
+	Memory      bool // the layers lie in memory, and Quota says in how much
 	Copy        CopyOptions
 }
 
@@ -40,8 +41,12 @@ func (l *Layers) AddWorkspace(source *os.File, o WorkspaceOptions) (*os.File, er
 	if err := l.makeDir(nil, w.Name); err != nil {
 		return nil, err
 	}
-	if w.Quota != (Quota{}) {
-		if err := l.makeDisk(&w); err != nil {
+	if w.Quota != (Quota{}) || o.Memory {
+		provide := l.makeDisk
+		if o.Memory {
+			provide = l.makeMemory
+		}
+		if err := provide(&w); err != nil {
 			return nil, fmt.Errorf("workspace %q: %w", path, err)
 		}
 	}

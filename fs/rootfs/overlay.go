@@ -20,6 +20,9 @@ type Overlay struct {
 	Upper, Work *os.File
 	// Volatile leaves out the flush to disk at fsync(2) and at the end; the upper can be mounted once only.
 	Volatile bool
+	// Numbers gives the files numbers in which their file system is, so that all have the device of the overlay though
+	// upper and lower are of different file systems. Source: overlayfs.rst, "Inode properties".
+	Numbers bool
 	// Attr are MOUNT_ATTR_* bits of the mount.
 	Attr int
 }
@@ -37,7 +40,11 @@ func (o *Overlay) Open() (*os.File, error) {
 	if InUserNamespace() {
 		redirect = "nofollow" // the same and stricter: off follows where the module's parameter says so, which userxattr refuses
 	}
-	options := append(o.lower(), [][2]string{{"redirect_dir", redirect}, {"metacopy", "off"}, {"index", "off"}, {"xino", "off"}}...)
+	xino := "off"
+	if o.Numbers {
+		xino = "on"
+	}
+	options := append(o.lower(), [][2]string{{"redirect_dir", redirect}, {"metacopy", "off"}, {"index", "off"}, {"xino", xino}}...)
 	if InUserNamespace() {
 		// trusted.* attributes are not for this root: the overlay keeps its own as user.overlay.* (Linux 5.11,
 		// 2d2f2d7322ff "ovl: user xattr").

@@ -20,12 +20,14 @@ import (
 type benchMode struct {
 	name        string
 	annotations map[string]string
+	// profile is what the container is made with, "" for the default.
+	profile string
 }
 
 var benchModes = []benchMode{
-	{"direct", nil},
-	{"overlay", map[string]string{"agentsafe.dev/workspace": "overlay"}},
-	{"transaction", map[string]string{"agentsafe.dev/workspace": "overlay", "agentsafe.dev/transaction": "auto"}},
+	{name: "direct"},
+	{name: "overlay", annotations: map[string]string{"agentsafe.dev/workspace": "overlay"}},
+	{name: "transaction", annotations: map[string]string{"agentsafe.dev/workspace": "overlay", "agentsafe.dev/transaction": "auto"}},
 }
 
 // rounds is how often a benchmark goes through the modes; 0 is not at all.
@@ -74,7 +76,11 @@ func median(list []float64) float64 {
 
 func benchUp(t *testing.T, d *harness.Bare, dir string, m benchMode, mutate func(*specs.Spec)) string {
 	t.Helper()
-	id := d.Up(t, func(s *specs.Spec) {
+	with := *d
+	if m.profile != "" {
+		with.Global = append(slices.Clip(d.Global), "--profile", m.profile)
+	}
+	id := with.Up(t, func(s *specs.Spec) {
 		overlaid(dir)(s)
 		s.Annotations = m.annotations
 		if mutate != nil {
@@ -103,7 +109,25 @@ var benchWork = []struct{ name, clean, script string }{
 
 // workModes adds an overlay that the test has mounted by the kernel's own defaults and that the container has directly: what
 // our layers cost beyond it is ours.
-var workModes = append(slices.Clip(benchModes), benchMode{name: plainOverlay})
+var workModes = append(slices.Clip(benchModes),
+	benchMode{name: "memory", profile: memoryProfile},
+	benchMode{name: "transaction, memory", profile: memoryProfile, annotations: map[string]string{"agentsafe.dev/transaction": "auto"}},
+	benchMode{name: plainOverlay})
+
+const memoryProfile = "in-memory"
+
+// installMemoryProfile gives the box a profile whose layers lie in memory.
+func installMemoryProfile(t *testing.T, size string) {
+	t.Helper()
+	file := filepath.Join(box.TempDir(t), memoryProfile+".yaml")
+	text := "apiVersion: agentsafe.dev/v1\nkind: Profile\nmetadata: {name: " + memoryProfile + ", description: layers in memory}\nextends: agent\n" +
+		"filesystem: {workspace: {mode: overlay, memory: " + size + "}}\n"
+	if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	mustCtl(t, "profile", "install", file)
+	t.Cleanup(func() { os.Remove("/etc/agentsafe/profiles.d/" + memoryProfile + ".json") })
+}
 
 const plainOverlay = "plain overlay"
 
@@ -113,6 +137,7 @@ func TestBenchWork(t *testing.T) {
 	n := rounds(t)
 	d := bare(t)
 	inside := benchRoot(t)
+	installMemoryProfile(t, "6GiB")
 	ids := map[string]string{}
 	for _, m := range workModes {
 		dir := box.TempDir(t)
@@ -130,7 +155,11 @@ func TestBenchWork(t *testing.T) {
 			t.Fatal(r)
 		}
 	}
-	fmt.Printf("%-24s%14s%22s%22s%22s   (medians of %d by turns: seconds; times the direct mount, wall and CPU)\n", "work", "direct", "overlay", "transaction", plainOverlay, n)
+	fmt.Printf("%-24s%14s", "work", "direct")
+	for _, m := range workModes[1:] {
+		fmt.Printf("%22s", m.name)
+	}
+	fmt.Printf("   (medians of %d by turns: seconds; times the direct mount, wall and CPU)\n", n)
 	for _, w := range benchWork {
 		wall, cpu := map[string][]float64{}, map[string][]float64{}
 		for range n {

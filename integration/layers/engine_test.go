@@ -5,6 +5,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -66,6 +67,80 @@ func TestDocker(t *testing.T) {
 		func(script string) string { return docker.Must(t, "exec", name, "sh", "-c", script) },
 		func() { docker.Must(t, "rm", "--force", name) },
 	})
+}
+
+// TestMemory has the layers of an engine's container in memory: the same work, what it writes is bounded and is none
+// of the disk's, and nothing is left of it when the layers are removed.
+func TestMemory(t *testing.T) {
+	_, agentsafe := harness.Peers(t)
+	keepConfig(t)
+	installMemoryProfile(t, "16MiB")
+	box.MustRun(t, "sh", "-c", "mkdir -p /etc/agentsafe && echo 'selectable = [\""+memoryProfile+"\"]' >/etc/agentsafe/config.toml && "+control(t)+" config apply")
+	dir, id := folder(t, project), box.ID()
+	shim := filepath.Join(filepath.Dir(agentsafe.Path), "containerd-shim-agentsafe-v2")
+	box.MustRun(t, containerd.Args("run", "--runtime", shim, "--detach", "--cwd", "/job", "--mount", "type=bind,src="+dir+",dst=/job,options=rbind:rw",
+		"--annotation", "agentsafe.dev/profile="+memoryProfile, "--env", "AGENTSAFE_TRANSACTION=auto", harness.BusyboxName, id, "sleep", "1000")...)
+	remove := removeTask(t, id)
+	t.Cleanup(remove)
+	n := 0
+	run := func(script string) harness.Result {
+		n++
+		return containerd.Do(t, "tasks", "exec", "--exec-id", fmt.Sprintf("m%d", n), "--cwd", "/job", id, "sh", "-c", script)
+	}
+	if got := mustCtl(t, "layers"); !strings.Contains(got, dir+" on /job, in memory") {
+		t.Errorf("layers: %s", got)
+	}
+	work(t, dir, session{id, func(script string) string {
+		r := run(script)
+		if r.Exit != 0 {
+			t.Fatalf("%s: %v", script, r)
+		}
+		return strings.TrimSpace(r.Stdout)
+	}, func() {
+		if r := run("dd if=/dev/zero of=big bs=1M count=20; rm big; df -k . | tail -1"); !strings.Contains(r.Stderr, "No space left") {
+			t.Errorf("a full layer: %v", r)
+		}
+		if mounts := box.MustRun(t, "cat", "/proc/self/mounts"); !strings.Contains(mounts, "agentsafe "+store+"/"+id+"/w0/memory tmpfs ") {
+			t.Errorf("no tmpfs of the layers: %s", mounts)
+		}
+		remove()
+	}})
+	if mounts := box.MustRun(t, "cat", "/proc/self/mounts"); strings.Contains(mounts, id) {
+		t.Errorf("left: %s", mounts)
+	}
+}
+
+// TestDockerManyExecs has tool calls come one right after the other, and others beside them, as agents do: none of them
+// is taken for a conflict with one that has ended or that works on other files, and each sees what came before.
+func TestDockerManyExecs(t *testing.T) {
+	_, agentsafe := harness.Peers(t)
+	dir := folder(t, project)
+	name := docker.Up(t, agentsafe, "-v", dir+":/job", "-w", "/job", "-e", "AGENTSAFE_WORKSPACE=overlay", "-e", "AGENTSAFE_TRANSACTION=auto", image, "sleep", "1000")
+	id := docker.Must(t, "inspect", "--format", "{{.Id}}", name)
+	const lanes, calls = 5, 6
+	var wg sync.WaitGroup
+	for lane := range lanes {
+		wg.Go(func() {
+			for call := range calls {
+				script := fmt.Sprintf("mkdir -p made/%d && test $(cat made/%d/log 2>/dev/null | wc -l) = %d && echo %d | tee -a made/%d/log >made/%d/f%d", lane, lane, call, call, lane, lane, call)
+				if r := docker.Do(t, "exec", name, "sh", "-ec", script); r.Exit != 0 {
+					t.Errorf("lane %d, call %d: %v", lane, call, r)
+				}
+			}
+		})
+	}
+	wg.Wait()
+	h := history(t, id)
+	for _, tx := range h {
+		if tx.Status != "committed" || tx.Exit == nil || *tx.Exit != 0 {
+			t.Errorf("%+v", tx)
+		}
+	}
+	if got := docker.Must(t, "exec", name, "sh", "-c", "cat made/*/log | wc -l; ls made/*/f* | wc -l"); got != "30\n30" || len(h) != lanes*calls {
+		t.Errorf("%d transactions, lines and files: %q", len(h), got)
+	}
+	docker.Must(t, "rm", "--force", name)
+	mustCtl(t, "layers", "rm", id)
 }
 
 // removeTask returns what removes a container of containerd's.

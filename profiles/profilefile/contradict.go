@@ -111,12 +111,15 @@ func contradictHide(p *profiles.Profile, root *yaml.Node) error {
 }
 
 func contradictWorkspace(p *profiles.Profile, root *yaml.Node) error {
+	w := &p.Filesystem.Workspace
+	if n := said(root, "filesystem", "workspace", "memory"); n != nil && p.Limits.MemoryBytes > 0 && w.MemoryBytes >= p.Limits.MemoryBytes {
+		return &lineError{n.Line, fmt.Errorf("filesystem.workspace.memory: counts against limits.memory (%d bytes), which must be larger", p.Limits.MemoryBytes)}
+	}
 	mode := said(root, "filesystem", "workspace", "mode")
 	if mode == nil {
 		return nil
 	}
-	w := &p.Filesystem.Workspace
-	for _, key := range []string{"quota", "copy"} {
+	for _, key := range []string{"quota", "memory", "copy"} {
 		if n := said(root, "filesystem", "workspace", key); n != nil && w.Mode != profiles.WorkspaceOverlay {
 			return &lineError{n.Line, fmt.Errorf("filesystem.workspace.%s: means nothing with the mode %s, which has no layer", key, w.Mode)}
 		}

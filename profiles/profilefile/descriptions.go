@@ -21,6 +21,7 @@ func descriptions() map[string]string { //nolint:funlen // a table, one line for
 		"filesystem.workspace.mode":       "What becomes of writes to the writable bind mounts of folders: direct (they reach the host), overlay (a layer keeps them until somebody promotes it), readonly (there are none).",
 		"filesystem.workspace.promote":    "Who takes a layer over to the host: manual, which is also the default.",
 		"filesystem.workspace.quota":      "Bytes that a layer can hold: 512MiB, 2GiB.",
+		"filesystem.workspace.memory":     "Puts the layers of each workspace into memory, at most this much: 512MiB, 2GiB. Quicker than the disk; charged to the container's memory limit while the task runs, and gone when the machine is started anew. Without it they lie on the disk.",
 		"filesystem.workspace.copy":       "How large a folder may be of which the task gets a copy where the kernel can't overlay it (a third overlay, a file system that overlayfs does not take): 512MiB, 2GiB. Without it such a folder is refused.",
 		"filesystem.workspace.paths":      "The mounts that this holds for, by their place in the container. None means all.",
 		"filesystem.workspace.background": "What becomes of processes that outlive their exec: kill or keep.",

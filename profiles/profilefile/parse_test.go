@@ -38,7 +38,7 @@ func TestParse_Full(t *testing.T) {
 			Read: []string{"/"}, Execute: []string{"/usr", "$WORKSPACE"}, Write: []string{"/tmp", "$HOME", "~/.cache", "$WORKSPACE"},
 			Hide: []string{"/root/.ssh", "**/.env"},
 			Workspace: profiles.Workspace{
-				Mode: profiles.WorkspaceOverlay, Promote: "manual", QuotaBytes: 2 << 30, CopyBytes: 1 << 30, Paths: []string{"/work"}, Background: "keep",
+				Mode: profiles.WorkspaceOverlay, Promote: "manual", QuotaBytes: 2 << 30, MemoryBytes: 1 << 30, CopyBytes: 1 << 30, Paths: []string{"/work"}, Background: "keep",
 			},
 		},
 		Network: profiles.Network{
@@ -218,6 +218,7 @@ func TestParse_Errors(t *testing.T) {
 		{"everything hidden", head + "filesystem: {hide: [\"/**\"]}\n", "f.yaml:5: filesystem.hide: pattern \"/**\": its last component matches everything"},
 		{"the root hidden", head + "filesystem: {hide: [/]}\n", "f.yaml:5: filesystem.hide: path \"/\" would hide everything"},
 		{"hidden upwards", head + "filesystem: {hide: [/srv/../etc]}\n", "f.yaml:5: filesystem.hide: path"},
+		{"layers in more memory than there is", head + "limits: {memory: 1GiB}\nfilesystem:\n  workspace:\n    mode: overlay\n    memory: 1GiB\n", "f.yaml:9: filesystem.workspace.memory: counts against limits.memory"},
 		{"a quota of nothing", head + "filesystem:\n  workspace:\n    mode: direct\n    quota: 1GiB\n", "f.yaml:8: filesystem.workspace.quota: means nothing"},
 		{"read-only and written", head + "filesystem: {write: [$WORKSPACE/out], workspace: {mode: readonly}}\n", "f.yaml:5: filesystem.write: $WORKSPACE/out can't be written"},
 		{"a host allowed and denied", gated + "  allow: [\"example.org:443\"]\n  deny: [\"example.org:443\"]\n", "f.yaml:8: network.deny: \"example.org:443\" is in network.allow, too"},

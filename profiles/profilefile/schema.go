@@ -63,6 +63,7 @@ func document(p *profiles.Profile) section {
 				"mode":       scalar(&p.Filesystem.Workspace.Mode, word[profiles.WorkspaceMode]).oneOf("direct", "overlay", "readonly"),
 				"promote":    text(&p.Filesystem.Workspace.Promote).oneOf("manual"),
 				"quota":      scalar(&p.Filesystem.Workspace.QuotaBytes, profiles.ParseBytes),
+				"memory":     scalar(&p.Filesystem.Workspace.MemoryBytes, profiles.ParseBytes),
 				"copy":       scalar(&p.Filesystem.Workspace.CopyBytes, profiles.ParseBytes),
 				"paths":      list(&p.Filesystem.Workspace.Paths, same),
 				"background": text(&p.Filesystem.Workspace.Background).oneOf("kill", "keep"),

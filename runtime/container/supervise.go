@@ -158,7 +158,7 @@ func needsSupervisor(p *profiles.Profile) bool {
 // boundsLayers reports whether somebody has to notice that a workspace's layers are full.
 func boundsLayers(p *profiles.Profile) bool {
 	w := &p.Filesystem.Workspace
-	return w.Mode == profiles.WorkspaceOverlay && (p.Limits.LayerBytes > 0 || p.Limits.LayerInodes > 0 || w.QuotaBytes > 0)
+	return w.Mode == profiles.WorkspaceOverlay && (p.Limits.LayerBytes > 0 || p.Limits.LayerInodes > 0 || w.QuotaBytes > 0 || w.MemoryBytes > 0)
 }
 
 // execWallClock is the time limit of an exec: the caller's or the profile's, whichever is shorter; 0 is none.

@@ -121,7 +121,7 @@ func (cr *creation) overlay(i int) error {
 		}
 	}
 	merged, err := cr.layers.AddWorkspace(source, layer.WorkspaceOptions{
-		Path: s.Path, Destination: m.Destination, Nested: nested, Quota: cr.layerQuota(), Copy: clone,
+		Path: s.Path, Destination: m.Destination, Nested: nested, Quota: cr.layerQuota(), Memory: cr.workspace.MemoryBytes > 0, Copy: clone,
 	})
 	if err != nil {
 		return err
@@ -159,8 +159,10 @@ func (cr *creation) layerQuota() layer.Quota {
 	}
 	limits := cr.policy.Profile.Limits
 	q := layer.Quota{Bytes: share(limits.LayerBytes), Inodes: share(limits.LayerInodes)}
-	if most := cr.workspace.QuotaBytes; most > 0 && (q.Bytes == 0 || most < q.Bytes) {
-		q.Bytes = most
+	for _, most := range []int64{cr.workspace.QuotaBytes, cr.workspace.MemoryBytes} {
+		if most > 0 && (q.Bytes == 0 || most < q.Bytes) {
+			q.Bytes = most
+		}
 	}
 	return q
 }

@@ -2,6 +2,7 @@ package layers
 
 import (
 	"fmt"
+	"io"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -148,16 +149,21 @@ func (a *app) removeCommand() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			done := func(int) {}
-			if began := time.Now(); isTerminal(c.ErrOrStderr()) {
-				done = func(files int) {
-					if time.Since(began) > time.Second {
-						fmt.Fprintf(c.ErrOrStderr(), "\r%d files removed ", files)
-					}
-				}
-			}
-			return layer.Remove(a.store(), id, done)
+			return layer.Remove(a.store(), id, removing(c.ErrOrStderr()))
 		},
+	}
+}
+
+// removing tells a person how far a removal has come, if it takes more than a second.
+func removing(w io.Writer) func(files int) {
+	if !isTerminal(w) {
+		return nil
+	}
+	began := time.Now()
+	return func(files int) {
+		if time.Since(began) > time.Second {
+			fmt.Fprintf(w, "\r%d files removed ", files)
+		}
 	}
 }
 
@@ -166,7 +172,7 @@ func (a *app) expireCommand() *cobra.Command {
 	c := &cobra.Command{
 		Use: "gc", Short: "Remove the layers of containers that are gone for a day, unless they are kept", Args: cobra.NoArgs,
 		RunE: func(c *cobra.Command, _ []string) error {
-			removed, err := layer.Expire(a.store(), age)
+			removed, err := layer.Expire(a.store(), age, removing(c.ErrOrStderr()))
 			for _, id := range removed {
 				fmt.Fprintln(c.OutOrStdout(), show.SafeName(id))
 			}
