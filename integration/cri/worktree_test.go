@@ -10,13 +10,12 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// TestWorktree gives a pod's container a worktree by its annotation, in the place of the repository that the kubelet would
-// mount: the repository does not change, and what the task wrote can be promoted when the pod is gone.
-func TestWorktree(t *testing.T) {
-	// In the box /var/lib is an overlay, which can't hold another one's upper directory.
-	const store = "/var/lib/agentsafe/layers"
-	const runs = "/var/lib/agentsafe/runs" // of the container that checks the branch out
-	for _, dir := range []string{store, runs} {
+// bindData puts directories of agentsafe's data onto the machine's own file system: in the box /var/lib is an overlay, which
+// can't hold another one's upper directory.
+func bindData(t *testing.T, names ...string) {
+	t.Helper()
+	for _, name := range names {
+		dir := "/var/lib/agentsafe/" + name
 		if err := errors.Join(os.MkdirAll(dir, 0o700), unix.Mount(box.TempDir(t), dir, "", unix.MS_BIND, "")); err != nil {
 			t.Fatal(err)
 		}
@@ -26,6 +25,12 @@ func TestWorktree(t *testing.T) {
 			}
 		})
 	}
+}
+
+// TestWorktree gives a pod's container a worktree by its annotation, in the place of the repository that the kubelet would
+// mount: the repository does not change, and what the task wrote can be promoted when the pod is gone.
+func TestWorktree(t *testing.T) {
+	bindData(t, "layers", "runs") // the latter is of the container that checks the branch out
 	dir := filepath.Join(box.TempDir(t), "repo")
 	git := func(args ...string) string {
 		return strings.TrimSpace(box.MustRun(t, append([]string{"git", "-c", "safe.directory=*", "-c", "user.name=a", "-c", "user.email=a@example.test", "-C", dir}, args...)...))
