@@ -13,6 +13,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/agentsafe/agentsafe/runtime/container"
+	"github.com/agentsafe/agentsafe/runtime/timerslack"
 )
 
 // version and commit are set by the linker.
@@ -24,6 +25,7 @@ type exitError struct{ status int }
 func (e *exitError) Error() string { return fmt.Sprintf("exit status %d", e.status) }
 
 func main() {
+	timerslack.Restore()
 	// A process that lives for milliseconds never earns back what a collection costs; the limit is for the one that
 	// stays (run, exec, events).
 	debug.SetGCPercent(-1)

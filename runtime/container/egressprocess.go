@@ -22,6 +22,7 @@ import (
 	"github.com/agentsafe/agentsafe/netns/gateway/wire"
 	"github.com/agentsafe/agentsafe/profiles"
 	"github.com/agentsafe/agentsafe/runtime/rootless"
+	"github.com/agentsafe/agentsafe/runtime/timerslack"
 )
 
 const (
@@ -100,9 +101,9 @@ func (g *gatewayProcess) start() error {
 		return err
 	}
 	if g.ns != nil {
-		err = netns.Within(g.ns, spawn)
+		err = netns.Within(g.ns, func() error { return timerslack.Children(spawn) })
 	} else {
-		err = spawn()
+		err = timerslack.Children(spawn)
 	}
 	// Its end of the socket pair among them: otherwise nobody here would see it end.
 	closeFiles(files)

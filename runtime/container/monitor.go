@@ -14,6 +14,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/agentsafe/agentsafe/runtime/supervise/wire"
+	"github.com/agentsafe/agentsafe/runtime/timerslack"
 )
 
 // How long the monitor may take: to start, to answer, and to finish (a commit of a transaction, a signature).
@@ -46,7 +47,7 @@ func (r *Runtime) startMonitor() (*monitor, error) {
 	// caller's environment, descriptors or directory is kept, so that it holds nothing busy.
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
 	cmd.Env, cmd.Dir, cmd.Stdin = []string{"GOMAXPROCS=2", "GOGC=25"}, "/", theirs
-	if err := cmd.Start(); err != nil {
+	if err := timerslack.Children(cmd.Start); err != nil {
 		ours.Close()
 		return nil, err
 	}

@@ -18,6 +18,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/agentsafe/agentsafe/fs/replace"
+	"github.com/agentsafe/agentsafe/runtime/timerslack"
 )
 
 // Start says how CRIU's process comes into being.
@@ -55,7 +56,11 @@ func Run(ctx context.Context, o *Options, args []string, s Start) error {
 func run(ctx context.Context, o *Options, args []string, s *Start) error {
 	cmd := exec.CommandContext(ctx, o.program(), args...)
 	cmd.ExtraFiles, cmd.SysProcAttr, cmd.Dir = s.Files, s.Attr, "/"
-	out, err := cmd.CombinedOutput()
+	var out []byte
+	err := timerslack.Children(func() (err error) {
+		out, err = cmd.CombinedOutput()
+		return err
+	})
 	if err == nil {
 		return nil
 	}

@@ -10,6 +10,8 @@ import (
 	"syscall"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/agentsafe/agentsafe/runtime/timerslack"
 )
 
 // reaper waits for one child of this process, once; os.Process would do the same, but its first use in a program clones
@@ -63,7 +65,11 @@ func start(path, name string, files []*os.File, sys *syscall.SysProcAttr) (*reap
 		}
 		attr.Files = append(attr.Files, fd)
 	}
-	pid, _, err := syscall.StartProcess(path, []string{name}, attr)
+	var pid int
+	err := timerslack.Children(func() (err error) {
+		pid, _, err = syscall.StartProcess(path, []string{name}, attr)
+		return err
+	})
 	if err != nil {
 		return nil, &os.PathError{Op: "fork/exec", Path: path, Err: err}
 	}

@@ -7,6 +7,8 @@ import (
 	"syscall"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/agentsafe/agentsafe/runtime/timerslack"
 )
 
 // Enter describes how a process of an ordinary user becomes root of a user namespace: in its place, with its number,
@@ -68,7 +70,9 @@ func (in *Enter) Exec() error {
 		return err
 	}
 	defer exe.Close()
-	err = unix.Exec("/proc/self/fd/"+strconv.Itoa(int(exe.Fd())), []string{"agentsafe:enter"}, []string{})
+	err = timerslack.Children(func() error {
+		return unix.Exec("/proc/self/fd/"+strconv.Itoa(int(exe.Fd())), []string{"agentsafe:enter"}, []string{})
+	})
 	return fmt.Errorf("execute the program that enters the user namespace: %w", err)
 }
 

@@ -15,6 +15,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/agentsafe/agentsafe/runtime/timerslack"
 	"github.com/agentsafe/agentsafe/shim/bundle"
 	"github.com/agentsafe/agentsafe/shim/cmdline"
 	"github.com/agentsafe/agentsafe/shim/socket"
@@ -117,11 +118,16 @@ func (c *command) spawn(f *os.File, path string, h *handler) (int, error) {
 	if h.debug {
 		argv = append(argv, "-debug")
 	}
-	pid, _, err := syscall.StartProcess(shim, argv, &syscall.ProcAttr{
+	attr := &syscall.ProcAttr{
 		Files: []uintptr{null.Fd(), null.Fd(), null.Fd(), f.Fd()},
 		Env:   environment(os.Environ()),
 		// A signal for containerd's process group must not end its containers.
 		Sys: &syscall.SysProcAttr{Setpgid: true},
+	}
+	var pid int
+	err = timerslack.Children(func() (err error) {
+		pid, _, err = syscall.StartProcess(shim, argv, attr)
+		return err
 	})
 	if err != nil {
 		return 0, fmt.Errorf("start shim: %w", err)
