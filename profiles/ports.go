@@ -151,7 +151,14 @@ func (l *landlockBuilder) grantPort(port uint16, access uint64) {
 // ports refuses TCP Fast Open where connections are restricted: a first segment that is sent with MSG_FASTOPEN connects,
 // and Landlock does not see that (integration/network, TestPorts). The answer is that of a kernel that has it switched off,
 // after which programs connect.
+//
+// With TCP_ULP a TCP socket becomes one of a driver, and where the host has it loaded "smc" is such a one: its connections are
+// opened, and its ports bound, by the kernel itself, where Landlock does not look (TestAttack_SocketTurnedIntoAnother).
+// Programs that would leave TLS to the kernel go on without.
 func (b *filterBuilder) ports() {
+	if b.profile.Network.ConnectPorts != nil || b.profile.Network.ListenPorts != nil {
+		b.refuse(SeccompRefusal{Syscall: "setsockopt", Arg: 2, Value: tcpULP, And: &SeccompValue{Arg: 1, Value: solTCP}, Errno: ePERM})
+	}
 	if b.profile.Network.ConnectPorts == nil {
 		return
 	}
@@ -162,6 +169,9 @@ func (b *filterBuilder) ports() {
 		b.refuse(SeccompRefusal{Syscall: c.call, Arg: c.arg, Mask: msgFastOpen, Value: msgFastOpen, Errno: eOPNOTSUPP})
 	}
 }
+
+// Options of setsockopt(2). Source: linux/tcp.h.
+const solTCP, tcpULP = 6, 31
 
 // msgFastOpen is MSG_FASTOPEN. Source: linux/socket.h.
 const msgFastOpen = 0x20000000

@@ -43,7 +43,15 @@ type SeccompRefusal struct {
 	// Mask is applied before the comparison; 0 is all bits.
 	Mask  uint32 `json:"mask,omitempty"`
 	Value uint32 `json:"value"`
-	Errno uint16 `json:"errno"`
+	// And is what another argument must be as well; nil asks for nothing more.
+	And   *SeccompValue `json:"and,omitempty"`
+	Errno uint16        `json:"errno"`
+}
+
+// SeccompValue is the lower half of an argument.
+type SeccompValue struct {
+	Arg   uint8  `json:"arg"`
+	Value uint32 `json:"value"`
 }
 
 // SeccompRule gives calls an action. Rules that can match the same call must not differ in their action, but for the
@@ -133,6 +141,12 @@ func (f *SeccompFilter) Key() string {
 		num(uint64(r.Mask))
 		num(uint64(r.Value))
 		num(uint64(r.Errno))
+		if r.And != nil {
+			num(uint64(r.And.Arg) + 1)
+			num(uint64(r.And.Value))
+		} else {
+			num(0)
+		}
 	}
 	num(uint64(len(f.Rules)))
 	for i := range f.Rules {
@@ -193,7 +207,11 @@ func (f *SeccompFilter) String() string {
 		if r.Mask != 0 {
 			fmt.Fprintf(&b, " & %#x", r.Mask)
 		}
-		fmt.Fprintf(&b, " == %#x\n", r.Value)
+		fmt.Fprintf(&b, " == %#x", r.Value)
+		if r.And != nil {
+			fmt.Fprintf(&b, " and 32-bit arg%d == %#x", r.And.Arg, r.And.Value)
+		}
+		b.WriteString("\n")
 	}
 	if f.Unknown != nil {
 		fmt.Fprintf(&b, "  unknown: %s\n", f.Unknown)

@@ -140,7 +140,7 @@ func refusalOf(f *profiles.SeccompFilter, a abi, c call) (uint16, bool) {
 		if mask == 0 {
 			mask = 0xffffffff
 		}
-		if nr, ok := a.number(r.Syscall); ok && nr == c.nr && uint32(c.args[r.Arg])&mask == r.Value {
+		if nr, ok := a.number(r.Syscall); ok && nr == c.nr && uint32(c.args[r.Arg])&mask == r.Value && (r.And == nil || uint32(c.args[r.And.Arg]) == r.And.Value) {
 			return r.Errno, true
 		}
 	}
@@ -265,6 +265,9 @@ func edges(f *profiles.SeccompFilter, name string) (out [6][]uint64) {
 		if r.Syscall == name {
 			add(r.Arg, uint64(r.Value))
 			add(r.Arg, uint64(r.Value)|0x80000)
+			if r.And != nil {
+				add(r.And.Arg, uint64(r.And.Value))
+			}
 		}
 	}
 	for i := range f.Rules {

@@ -103,6 +103,18 @@ func refusalGroup(f *profiles.SeccompFilter, name string) ([]unix.SockFilter, er
 		if r.Arg > 5 || r.Errno == 0 || r.Errno > 4095 {
 			return nil, fmt.Errorf("refusal of %s: argument %d, errno %d", name, r.Arg, r.Errno)
 		}
+		if and := r.And; and != nil {
+			if and.Arg > 5 {
+				return nil, fmt.Errorf("refusal of %s: argument %d", name, and.Arg)
+			}
+			rest := uint8(3) // what follows for the other argument
+			if r.Mask != 0 {
+				rest++
+			}
+			out = append(out,
+				unix.SockFilter{Code: opLoad, K: dataArgs + argBytes*uint32(and.Arg)},
+				unix.SockFilter{Code: opEqual, Jf: rest, K: and.Value})
+		}
 		out = append(out, unix.SockFilter{Code: opLoad, K: dataArgs + argBytes*uint32(r.Arg)})
 		if r.Mask != 0 {
 			out = append(out, unix.SockFilter{Code: opAnd, K: r.Mask})

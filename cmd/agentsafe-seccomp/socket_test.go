@@ -6,6 +6,8 @@ import (
 	"testing"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/agentsafe/agentsafe/profiles"
 )
 
 // TestAttack_SocketsAroundThePorts: kinds and protocols of sockets that reach TCP, or a driver of their own, by another name
@@ -47,6 +49,36 @@ func TestAttack_SocketsAroundThePorts(t *testing.T) {
 			}
 		}
 		if !slices.Contains(strings.Fields(tc.want), got) {
+			t.Errorf("%s: %s, want %s", tc.name, got, tc.want)
+		}
+	}
+}
+
+// TestAttack_SocketTurnedIntoAnother: where TCP ports are listed, a TCP socket does not become one of a driver that connects
+// in the kernel (TCP_ULP "smc"). Other options of that number are other levels' business.
+func TestAttack_SocketTurnedIntoAnother(t *testing.T) {
+	const solTCP, tcpULP = unix.SOL_TCP, 31
+	for _, tc := range []struct {
+		name          string
+		change        func(*profiles.Profile)
+		level, option uint64
+		want          string
+	}{
+		{"with ports to connect to", func(p *profiles.Profile) { p.Network.ConnectPorts = []profiles.PortRange{} }, solTCP, tcpULP, "EPERM"},
+		{"with ports to listen on", func(p *profiles.Profile) { p.Network.ListenPorts = []profiles.PortRange{} }, solTCP, tcpULP, "EPERM"},
+		{"high bits", func(p *profiles.Profile) { p.Network.ConnectPorts = []profiles.PortRange{} }, solTCP | 1<<32, tcpULP | 1<<40, "EPERM"},
+		{"another option", func(p *profiles.Profile) { p.Network.ConnectPorts = []profiles.PortRange{} }, solTCP, unix.TCP_NODELAY, "allow"},
+		{"another level", func(p *profiles.Profile) { p.Network.ConnectPorts = []profiles.PortRange{} }, unix.SOL_IPV6, tcpULP, "allow"},
+		{"without ports", nil, solTCP, tcpULP, "allow"},
+	} {
+		got := "allow"
+		for _, f := range filters(t, "docker", tc.change) {
+			c := call{nr: unix.SYS_SETSOCKOPT, arch: unix.AUDIT_ARCH_X86_64, args: [6]uint64{3, tc.level, tc.option}}
+			if answer := answerText(evaluate(mustCompile(t, &f), c)); answer != "allow" {
+				got = answer
+			}
+		}
+		if got != tc.want {
 			t.Errorf("%s: %s, want %s", tc.name, got, tc.want)
 		}
 	}

@@ -15,6 +15,7 @@ attempt("8080", lambda: tcp().connect(("example.com", 8080)))
 attempt("8080 by fast open", lambda: socket.socket().sendto(b"x", 0x20000000, ("example.com", 8080)))
 attempt("8080 by sendmsg", lambda: socket.socket().sendmsg([b"x"], [], 0x20000000, ("example.com", 8080)))
 attempt("8080 by MPTCP", lambda: tcp(262).connect(("example.com", 8080)))
+attempt("turn into another", lambda: tcp().setsockopt(6, 31, b"nosuch"))
 attempt("bind 8000", lambda: tcp().bind(("127.0.0.1", 8000)))
 attempt("bind 8001", lambda: tcp().bind(("127.0.0.1", 8001)))
 l = tcp()
@@ -31,15 +32,15 @@ func TestPorts(t *testing.T) {
 	for _, c := range []struct{ name, lists, want string }{
 		{
 			"no lists", "",
-			"443 done\n8080 done\n8080 by fast open done\n8080 by sendmsg done\n8080 by MPTCP EPROTONOSUPPORT\nbind 8000 done\nbind 8001 done\nbind 0 done\nown server done\n",
+			"443 done\n8080 done\n8080 by fast open done\n8080 by sendmsg done\n8080 by MPTCP EPROTONOSUPPORT\nturn into another ENOENT\nbind 8000 done\nbind 8001 done\nbind 0 done\nown server done\n",
 		},
 		{
 			"both lists", "  connectPorts: [443]\n  listenPorts: [8001]\n",
-			"443 done\n8080 EACCES\n8080 by fast open ENOTSUP\n8080 by sendmsg ENOTSUP\n8080 by MPTCP EPROTONOSUPPORT\nbind 8000 EACCES\nbind 8001 done\nbind 0 EACCES\nown server EACCES\n",
+			"443 done\n8080 EACCES\n8080 by fast open ENOTSUP\n8080 by sendmsg ENOTSUP\n8080 by MPTCP EPROTONOSUPPORT\nturn into another EPERM\nbind 8000 EACCES\nbind 8001 done\nbind 0 EACCES\nown server EACCES\n",
 		},
 		{
 			"local servers", "  connectPorts: [443]\n  listenPorts: [0]\n",
-			"443 done\n8080 EACCES\n8080 by fast open ENOTSUP\n8080 by sendmsg ENOTSUP\n8080 by MPTCP EPROTONOSUPPORT\nbind 8000 EACCES\nbind 8001 EACCES\nbind 0 done\nown server EACCES\n",
+			"443 done\n8080 EACCES\n8080 by fast open ENOTSUP\n8080 by sendmsg ENOTSUP\n8080 by MPTCP EPROTONOSUPPORT\nturn into another EPERM\nbind 8000 EACCES\nbind 8001 EACCES\nbind 0 done\nown server EACCES\n",
 		},
 	} {
 		t.Run(c.name, func(t *testing.T) {
