@@ -136,6 +136,18 @@ func judgeHostPath(p string) *hostRule {
 	return nil
 }
 
+// judgeRoot is judgeHostPath for a root file system: one that lies below a refused directory is an engine's, which keeps
+// them there, unless the kernel made it.
+func judgeRoot(p string) *hostRule {
+	p = hostName(p)
+	for i := range hostRules {
+		if r := &hostRules[i]; r.matches(p, r.beneath && r.why == whyKernel) {
+			return r
+		}
+	}
+	return nil
+}
+
 // hostName spells a path as the table does: /var/run is /run wherever it is not a symlink already.
 func hostName(p string) string {
 	if within("/var/run", p) {
@@ -144,7 +156,9 @@ func hostName(p string) string {
 	return p
 }
 
-func (r *hostRule) refuses(p string) bool {
+func (r *hostRule) refuses(p string) bool { return r.matches(p, r.beneath) }
+
+func (r *hostRule) matches(p string, beneath bool) bool {
 	if p == "/" {
 		return true
 	}
@@ -157,7 +171,7 @@ func (r *hostRule) refuses(p string) bool {
 		case b == "":
 			return true // the path itself, or a directory above it
 		case a == "":
-			return r.beneath
+			return beneath
 		}
 		if a == b {
 			continue

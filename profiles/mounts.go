@@ -85,7 +85,7 @@ func (p *Profile) checkFilesystem(index int, m *specs.Mount, host *HostFacts) er
 			return p.refuse(mountField(index, m)+" as destination", whyTarget, "")
 		}
 		for i := range below {
-			if err := p.checkSource(index, m, &below[i], host.Paths); err != nil {
+			if err := p.checkSource(bindField(index, m, below[i]), destination, &below[i], host.Paths); err != nil {
 				return err
 			}
 		}
@@ -180,38 +180,37 @@ func (p *Profile) checkBind(index int, m *specs.Mount, src MountFacts, known []P
 	case unix.S_IFCHR:
 		return p.checkNode(index, m, "c", src)
 	}
-	return p.checkSource(index, m, &src, known)
+	return p.checkSource(bindField(index, m, src), m.Destination, &src, known)
 }
 
-// checkSource judges a file or directory of the host by what it is.
-func (p *Profile) checkSource(index int, m *specs.Mount, src *MountFacts, known []PathFacts) error {
+// checkSource judges a file or directory of the host by what it is. what names it, for errors.
+func (p *Profile) checkSource(what, destination string, src *MountFacts, known []PathFacts) error {
 	if p.mountGranted(src.Path) {
 		return nil
 	}
 	if src.Mode&unix.S_IFMT == unix.S_IFSOCK {
 		// By the name that clients look for as well: the socket of an engine with its own folders may have any name.
-		if engineSocket(path.Base(src.Path)) || engineSocket(path.Base(path.Clean("/"+m.Destination))) {
-			return p.refuse(bindField(index, m, *src), whyEngine, "host: {mounts: ["+src.Path+"]}")
+		if engineSocket(path.Base(src.Path)) || engineSocket(path.Base(path.Clean("/"+destination))) {
+			return p.refuse(what, whyEngine, "host: {mounts: ["+src.Path+"]}")
 		}
 		if src.Path == "/dev/log" {
 			return nil // syslog's socket, below /dev on hosts without systemd
 		}
 	}
 	if src.Engine != "" {
-		return p.refuse(bindField(index, m, *src)+", the socket of "+src.Engine, whyEngine, "host: {mounts: ["+src.Path+"]}")
+		return p.refuse(what+", the socket of "+src.Engine, whyEngine, "host: {mounts: ["+src.Path+"]}")
 	}
 	for _, name := range src.names(known) {
 		r := judgeHostPath(name)
 		if r == nil {
 			continue
 		}
-		what := bindField(index, m, *src)
 		if name != src.Path {
 			what += ", which is the host's " + name
 		}
 		return p.refuse(what, r.why+" (host path "+r.path+")", "host: {mounts: ["+src.Path+"]}")
 	}
-	return nil
+	return p.checkMounted(what, src.Mounted)
 }
 
 func mountField(index int, m *specs.Mount) string {

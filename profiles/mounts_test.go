@@ -353,3 +353,85 @@ func TestAttack_OverlayOfHostDirectory(t *testing.T) {
 		}
 	}
 }
+
+// What is mounted below a source comes along with it.
+func TestPlanMounts_Mounted(t *testing.T) {
+	for _, c := range []struct {
+		m    MountedFacts
+		what string
+	}{
+		{MountedFacts{At: "/srv/jail/proc", Type: "proc"}, "with the proc that is mounted on /srv/jail/proc"},
+		{MountedFacts{At: "/srv/jail/dev/pts", Type: "devpts"}, "with the devpts that is mounted on /srv/jail/dev/pts"},
+		{MountedFacts{At: "/srv/jail/e", Type: "ext4", Names: []string{"/opt/e", "/etc"}}, "with /srv/jail/e, which is the host's /etc"},
+		{MountedFacts{At: "/srv/jail/run", Type: "tmpfs", Names: []string{"/run"}}, "with /srv/jail/run, which is the host's /run"},
+		{MountedFacts{At: "/srv/jail/tmp", Type: "tmpfs"}, ""},
+		{MountedFacts{At: "/srv/jail/home", Type: "ext4", Names: []string{"/home"}}, ""},
+	} {
+		src := MountFacts{Path: "/srv/jail", Mode: unix.S_IFDIR, Dev: 1, Ino: 2, Mounted: []MountedFacts{c.m}}
+		granted := agent()
+		granted.Host.Mounts = []string{c.m.At}
+		if _, _, err := planMount(granted, bind("/srv/jail"), src); err != nil {
+			t.Errorf("%+v, granted: %v", c.m, err)
+		}
+		_, _, err := planMount(agent(), bind("/srv/jail"), src)
+		if c.what == "" {
+			if err != nil {
+				t.Errorf("%+v: %v", c.m, err)
+			}
+			continue
+		}
+		wantRefused(t, err, c.what, "host: {mounts: ["+c.m.At+"]}")
+	}
+}
+
+// The root file system is judged as what is bound is, but for engines' own places.
+func TestCheckRoot(t *testing.T) {
+	known := []PathFacts{{"/", 1, 2}, {"/etc", 1, 70}, {"/proc", 21, 1}, {"/dev", 6, 1}}
+	for _, c := range []struct {
+		root MountFacts
+		what string
+	}{
+		{MountFacts{Path: "/", Dev: 1, Ino: 2}, "root.path /"},
+		{MountFacts{Path: "/srv/all", Dev: 1, Ino: 2}, "which is the host's /"},
+		{MountFacts{Path: "/run", Dev: 9}, "root.path /run"},
+		{MountFacts{Path: "/run/docker", Dev: 9}, "root.path /run/docker"},
+		{MountFacts{Path: "/var/lib/docker", Dev: 9}, "root.path /var/lib/docker"},
+		{MountFacts{Path: "/srv/e", Dev: 1, Ino: 70}, "which is the host's /etc"},
+		{MountFacts{Path: "/proc/sys", Dev: 21, Ino: 5}, "root.path /proc/sys"},
+		{MountFacts{Path: "/srv/jail/proc/sys", Dev: 21, Ino: 5}, "which is the host's /proc/..."},
+		{MountFacts{Path: "/srv/jail", Dev: 1, Ino: 6, Engine: "dockerd (pid 7)"}, "with the socket of dockerd (pid 7)"},
+		{MountFacts{Path: "/srv/jail", Dev: 1, Ino: 6, Mounted: []MountedFacts{{At: "/srv/jail/e", Type: "ext4", Names: []string{"/etc"}}}}, "with /srv/jail/e"},
+		{MountFacts{Path: "/srv/jail", Dev: 1, Ino: 6, Mounted: []MountedFacts{{At: "/srv/jail/p", Type: "proc"}}}, "with the proc"},
+		{MountFacts{Path: "/srv/jail", Dev: 1, Ino: 6, Mounted: []MountedFacts{{At: "/srv/jail/proc", Type: "proc"}}}, ""}, // the container's own covers it
+		{MountFacts{Path: "/run/containerd/io.containerd.runtime.v2.task/default/id/rootfs", Dev: 3, Ino: 6}, ""},
+		{MountFacts{Path: "/run/k3s/containerd/io.containerd.runtime.v2.task/k8s.io/id/rootfs", Dev: 3, Ino: 6}, ""},
+		{MountFacts{Path: "/run/docker/containerd/daemon/io.containerd.runtime.v2.task/moby/id/rootfs", Dev: 3, Ino: 6}, ""},
+		{MountFacts{Path: "/var/lib/docker/rootfs/overlayfs/id", Dev: 3, Ino: 6}, ""},
+		{MountFacts{Path: "/var/lib/docker/vfs/dir/id", Dev: 1, Ino: 6}, ""},
+		{MountFacts{Path: "/var/lib/rancher/k3s/agent/x/rootfs", Dev: 3, Ino: 6}, ""},
+		{MountFacts{Path: "/var/lib/containers/storage/overlay/id/merged", Dev: 3, Ino: 6}, ""},
+		{MountFacts{Path: "/dev/shm/rootfs", Dev: 8, Ino: 6}, ""},
+		{MountFacts{Path: "/srv/jail", Dev: 1, Ino: 6}, ""},
+	} {
+		spec := loadSpec(t, "docker")
+		host := hostOf(spec)
+		host.Root, host.Paths = c.root, known
+		_, err := PlanContainer(spec, agent(), host)
+		if c.what == "" {
+			if err != nil {
+				t.Errorf("%+v: %v", c.root, err)
+			}
+			continue
+		}
+		wantRefused(t, err, c.what, "host: {mounts: [")
+		if _, err := PlanContainer(spec, builtin(t, NameNone), host); err != nil {
+			t.Errorf("%+v under none: %v", c.root, err)
+		}
+	}
+	spec := loadSpec(t, "docker")
+	host := hostOf(spec)
+	host.Root = MountFacts{}
+	if _, err := PlanContainer(spec, agent(), host); err == nil {
+		t.Error("accepted without facts")
+	}
+}

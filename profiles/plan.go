@@ -22,6 +22,8 @@ type HostFacts struct {
 	HostNamespaces map[specs.LinuxNamespaceType]bool
 	// Mounts has one entry for each mount of the spec, in its order; entries of mounts that bind nothing are zero.
 	Mounts []MountFacts
+	// Root is what root.path is.
+	Root MountFacts
 	// Paths are the identities of what [HostPaths] lists. Without them a second name of a dangerous directory (a bind
 	// mount of it elsewhere on the host) is not recognised.
 	Paths []PathFacts
@@ -43,6 +45,16 @@ type MountFacts struct {
 	Engine string
 	// Below is what an overlay is of: its directories, the lower ones first. The rest then is of the first of these.
 	Below []MountFacts
+	// Mounted is what of the host is mounted below a directory and comes along with it.
+	Mounted []MountedFacts
+}
+
+// MountedFacts is a mount of the host below a directory that is mounted in a container.
+type MountedFacts struct {
+	// At is its mount point, absolute; Type its file system.
+	At, Type string
+	// Names are other paths of the host that show the same.
+	Names []string
 }
 
 // PathFacts is the identity of a path of the host.
@@ -89,6 +101,7 @@ func PlanContainer(spec *specs.Spec, p *Profile, host HostFacts) (*Plan, error) 
 		func() error { return plan.hardenProcess(spec, p) },
 		func() error { return p.checkDevices(spec.Linux) },
 		func() error { return p.checkSysctls(spec, host) },
+		func() error { return p.checkRoot(spec, &host) },
 		func() error { return plan.harden(spec, p, host) },
 		func() error { return plan.filters(spec, p, host.Arch) },
 		func() error {

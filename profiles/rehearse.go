@@ -79,6 +79,7 @@ func (p *Profile) refusals(spec *specs.Spec, host HostFacts) []error {
 		one.Linux = &linux
 		add(p.checkSysctls(&one, host))
 	}
+	add(p.checkRoot(spec, &host))
 	for i := range spec.Mounts {
 		if isBind(&spec.Mounts[i]) && i < len(host.Mounts) {
 			add(p.checkBind(i, &spec.Mounts[i], host.Mounts[i], host.Paths))

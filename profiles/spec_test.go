@@ -32,6 +32,7 @@ func loadSpec(tb testing.TB, name string) *specs.Spec {
 // directories.
 func hostOf(s *specs.Spec) HostFacts {
 	h := HostFacts{Arch: "amd64", LandlockABI: 7, Mounts: make([]MountFacts, len(s.Mounts))}
+	h.Root = MountFacts{Path: "/var/lib/docker/overlay2/id/merged", Mode: unix.S_IFDIR | 0o755, Dev: 2, Ino: 2}
 	for i := range s.Mounts {
 		if m := &s.Mounts[i]; isBind(m) {
 			h.Mounts[i] = MountFacts{Path: m.Source, Mode: unix.S_IFDIR | 0o755, Dev: 1, Ino: uint64(1000 + i)}

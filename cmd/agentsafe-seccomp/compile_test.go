@@ -46,6 +46,7 @@ func filters(tb testing.TB, spec string, change func(*profiles.Profile)) []profi
 	}
 	s := engineSpec(tb, spec)
 	host := profiles.HostFacts{Arch: runtime.GOARCH, LandlockABI: 7, Mounts: make([]profiles.MountFacts, len(s.Mounts))}
+	host.Root = profiles.MountFacts{Path: "/var/lib/docker/overlay2/id/merged", Mode: unix.S_IFDIR}
 	for i := range host.Mounts {
 		host.Mounts[i] = profiles.MountFacts{Path: "/home/x", Mode: unix.S_IFREG}
 	}

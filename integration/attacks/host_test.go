@@ -80,39 +80,45 @@ func TestAttack_CVE_2019_16884_LinkIntoProc(t *testing.T) {
 	}
 }
 
-// A program with the name of an engine listens on a socket of another name. Seen with the look at who listens taken out:
-// the socket, or the directory that it is in, is mounted. A socket that no engine holds is the task's business.
-func TestAttack_EngineSocketUnderAnotherName(t *testing.T) {
-	a := open(t, "")
+// listens starts a program of a name that listens on a socket until the test ends.
+func listens(t *testing.T, name, socket string) {
+	t.Helper()
 	attacker, err := program("intruder")
 	if err != nil {
 		t.Fatal(err)
 	}
+	file := filepath.Join(box.TempDir(t), name)
+	if out, err := exec.Command("cp", attacker, file).CombinedOutput(); err != nil {
+		t.Fatalf("%v: %s", err, out)
+	}
+	if err := os.MkdirAll(filepath.Dir(socket), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	engine := exec.Command(file, "listen", socket)
+	if err := engine.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		engine.Process.Kill() //nolint:errcheck // gone is what we want
+		engine.Wait()         //nolint:errcheck // likewise
+	})
+	for deadline := time.Now().Add(20 * time.Second); ; time.Sleep(5 * time.Millisecond) {
+		if _, err := os.Lstat(socket); err == nil {
+			return
+		}
+		if time.Now().After(deadline) {
+			t.Fatal("the stand-in does not listen")
+		}
+	}
+}
+
+// A program with the name of an engine listens on a socket of another name. Seen with the look at who listens taken out:
+// the socket, or the directory that it is in, is mounted. A socket that no engine holds is the task's business.
+func TestAttack_EngineSocketUnderAnotherName(t *testing.T) {
+	a := open(t, "")
 	for name, refused := range map[string]bool{"dockerd": true, "database": false} {
-		dir := box.TempDir(t)
-		file, socket := filepath.Join(dir, name), filepath.Join(dir, "deep/er/api")
-		if out, err := exec.Command("cp", attacker, file).CombinedOutput(); err != nil {
-			t.Fatalf("%v: %s", err, out)
-		}
-		if err := os.MkdirAll(filepath.Dir(socket), 0o755); err != nil {
-			t.Fatal(err)
-		}
-		engine := exec.Command(file, "listen", socket)
-		if err := engine.Start(); err != nil {
-			t.Fatal(err)
-		}
-		t.Cleanup(func() {
-			engine.Process.Kill() //nolint:errcheck // gone is what we want
-			engine.Wait()         //nolint:errcheck // likewise
-		})
-		for deadline := time.Now().Add(20 * time.Second); ; time.Sleep(5 * time.Millisecond) {
-			if _, err := os.Lstat(socket); err == nil {
-				break
-			}
-			if time.Now().After(deadline) {
-				t.Fatal("the stand-in does not listen")
-			}
-		}
+		socket := filepath.Join(box.TempDir(t), "deep/er/api")
+		listens(t, name, socket)
 		other := filepath.Join(box.TempDir(t), "same")
 		if err := os.Link(socket, other); err != nil {
 			t.Fatal(err)

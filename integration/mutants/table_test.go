@@ -225,6 +225,31 @@ func policyMutants() []mutant {
 			[2]string{},
 		},
 		{
+			"what is mounted below a source is looked at", "profiles/mounts.go", "return p.checkMounted(what, src.Mounted)", "return nil",
+			"TestAttack_MountsBelowASource", "",
+			[2]string{},
+		},
+		{
+			"the root file system is judged", "profiles/plan.go", "func() error { return p.checkRoot(spec, &host) },", "",
+			"TestAttack_HostAsRoot", "",
+			[2]string{},
+		},
+		{
+			"an update is within the profile", "runtime/container/control.go", "bounded, notes := d.Policy.Profile.PlanUpdate(r, quota, period)",
+			"bounded, notes := r, []profiles.Note(nil); _, _ = quota, period", "TestAttack_LimitsByUpdate", "",
+			[2]string{"g.Set(bounded)", "g.Set(r)"},
+		},
+		{
+			"files of cgroup v2 are within the profile", "profiles/limits.go", "		out[key] = strconv", "		_ = strconv",
+			"TestAttack_LimitsByUnifiedNames", "profiles",
+			[2]string{},
+		},
+		{
+			"a socket stays what it was made", "profiles/ports.go", "if b.profile.Network.ConnectPorts != nil || b.profile.Network.ListenPorts != nil {",
+			"if b.profile == nil {", "TestAttack_SocketTurnedIntoAnother", "cmd/agentsafe-seccomp",
+			[2]string{},
+		},
+		{
 			"inheritable capabilities are cut", "profiles/capabilities.go", "out.Inheritable = slices.Clone(out.Ambient)",
 			"out.Inheritable = inheritable", "TestAttack_CVE_2022_29162_Inheritable", "profiles",
 			[2]string{},

@@ -88,7 +88,17 @@ func (c *Container) Update(r *specs.LinuxResources) error {
 	if err != nil {
 		return err
 	}
-	if err := g.Set(r); err != nil {
+	var quota int64
+	var period uint64
+	if now := g.State().Cgroup.Resources; now != nil {
+		quota, period = now.CpuQuota, now.CpuPeriod
+	}
+	// Who may ask the engine for an update is not who chose the profile.
+	bounded, notes := d.Policy.Profile.PlanUpdate(r, quota, period)
+	for _, n := range notes {
+		c.rt.opts.Warn(n.String())
+	}
+	if err := g.Set(bounded); err != nil {
 		return err
 	}
 	state := g.State()

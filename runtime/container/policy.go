@@ -109,6 +109,7 @@ func (cr *creation) hostFacts(profile *profiles.Profile) (profiles.HostFacts, er
 		Mounts:         make([]profiles.MountFacts, len(cr.spec.Mounts)),
 	}
 	var listening map[int]string
+	var mounts mountTable
 	if !profile.Unrestricted {
 		if err := cr.openOverlays(); err != nil {
 			return facts, err
@@ -117,13 +118,22 @@ func (cr *creation) hostFacts(profile *profiles.Profile) (profiles.HostFacts, er
 		if listening, err = engineListeners(cr.src); err != nil {
 			return facts, err
 		}
+		if facts.Root, err = cr.rootFacts(&mounts); err != nil {
+			return facts, err
+		}
+	}
+	if !profile.Unrestricted {
+		facts.Paths = hostPaths()
 	}
 	for i, s := range cr.src {
 		if s != nil {
-			if facts.Paths == nil {
-				facts.Paths = hostPaths()
-			}
 			facts.Mounts[i] = profiles.MountFacts{Path: s.Path, Mode: s.Mode, Dev: s.Dev, Ino: s.Ino, Rdev: s.Rdev, Engine: listening[i], Below: cr.overlaid[i]}
+			if cr.plan[i].Bind && !profile.Unrestricted {
+				var err error
+				if facts.Mounts[i].Mounted, err = mounts.along(s, cr.plan[i].Recursive); err != nil {
+					return facts, err
+				}
+			}
 		}
 	}
 	if len(profile.Filesystem.Hide) > 0 {
