@@ -236,7 +236,7 @@ func policyMutants() []mutant {
 		},
 		{
 			"an update is within the profile", "runtime/container/control.go", "bounded, notes := d.Policy.Profile.PlanUpdate(r, quota, period)",
-			"bounded, notes := r, []profiles.Note(nil); _, _ = quota, period", "TestAttack_LimitsByUpdate", "",
+			"_, notes := d.Policy.Profile.PlanUpdate(nil, quota, period)", "TestAttack_LimitsByUpdate", "",
 			[2]string{"g.Set(bounded)", "g.Set(r)"},
 		},
 		{
