@@ -84,9 +84,10 @@
 //
 // # After a crash or a full disk
 //
-// An operation that changes a view notes itself in layer.json before its first step and after its last. Applying can be
-// repeated, because what is done already is no difference any more; whoever opens the layers next completes it. The
-// If that is impossible (the disk is full, the host's folder is read-only) the layers can be looked at and not changed
+// An operation that changes a view notes itself in layer.json before its first step and after its last; the commit of an exec
+// does so in a mark of its own, which is there before the exec begins: making files is what costs on a disk, and a commit of one
+// changed file makes two, what it replaces and what it writes. Applying can be repeated, because what is done already is no
+// difference any more; whoever opens the layers next completes it. If that is impossible (the disk is full, the host's folder is read-only) the layers can be looked at and not changed
 // until it is; [Layers.Stuck] says why. A commit that fails is taken back, and its transaction kept as failed. The
 // overlays are volatile: fsync(2) in a layer does not reach the disk, so that after a power failure [State.Torn] says
 // that the layer may lack its last seconds. The host's folder is never concerned.

@@ -1,6 +1,7 @@
 package layer
 
 import (
+	"errors"
 	"testing"
 )
 
@@ -65,4 +66,64 @@ func TestNotes(t *testing.T) {
 	must(t, b.l.Abandon(4))
 	must(t, b.l.Abandon(4)) // no more than once
 	want("1 one discarded 2 two committed 3 four committed ")
+}
+
+// TestMarks commits a transaction and never does what is left to do: whoever opens the layers next finds it committed, can
+// take it back, and begins the next one after it. One that has failed and is tried again does not rely on its mark.
+func TestMarks(t *testing.T) {
+	b := newBench(t, start)
+	before := content(t, b.view())
+	reopen := func() {
+		t.Helper()
+		b.l.Close()
+		var err error
+		if b.l, err = Open(b.store, "c"); err != nil {
+			t.Fatal(err)
+		}
+		b.hold()
+	}
+	n, dir, done := b.begin()
+	write(t, dir, map[string]string{"a": "2", "new/f": "n"})
+	done()
+	status := 3
+	later, err := b.l.Conclude(n, &status)
+	if err != nil || later == nil {
+		t.Fatalf("nothing is left to do: %v", err)
+	}
+	after := content(t, b.view())
+	was, err := b.l.find(n)
+	must(t, err)
+	bytes := was.Bytes
+	for range 2 {
+		reopen()
+		tx, err := b.l.find(n)
+		if err != nil || tx.Status != StatusCommitted || tx.Changes != 3 || tx.Bytes != bytes || *tx.Exit != status || tx.Ended.IsZero() || b.l.Pending != nil {
+			t.Fatalf("%+v, %+v, %v", tx, b.l.Pending, err)
+		}
+	}
+	if next := b.run(func(dir string) { write(t, dir, map[string]string{"b": "b"}) }); next.N != n+1 || next.Status != StatusCommitted {
+		t.Errorf("the next: %+v", next)
+	}
+	must(t, b.l.Undo(n+1))
+	must(t, b.l.Undo(n))
+	same(t, "after undo", content(t, b.view()), before)
+	must(t, b.l.Redo(n))
+	same(t, "after redo", content(t, b.view()), after)
+
+	n, dir, done = b.begin()
+	write(t, dir, map[string]string{"again": "1"})
+	done()
+	tx, err := b.l.find(n)
+	must(t, err)
+	must(t, b.l.markNow(tx, false))
+	must(t, b.l.fail(tx, errors.New("a test")))
+	reopen()
+	if tx, err = b.l.find(n); err != nil || tx.Status != StatusFailed || b.l.Pending != nil {
+		t.Fatalf("%+v, %+v, %v", tx, b.l.Pending, err)
+	}
+	must(t, b.l.Redo(n))
+	reopen()
+	if got := content(t, b.view())["again"]; got != "1" {
+		t.Errorf("after another try: %q", got)
+	}
 }

@@ -63,6 +63,7 @@ func (l *Layers) Room(destination string) (unix.Statfs_t, error) {
 // what it wrote is thrown away: the room that it takes is the task's, which could not go on without.
 func (l *Layers) fail(tx *Transaction, cause error) error {
 	tx.Status, tx.Reason, l.Pending = StatusFailed, cause.Error(), nil
+	delete(l.notes, tx.N) // what layer.json says counts now
 	bounded := slices.ContainsFunc(l.Workspaces, func(w Workspace) bool { return w.Quota != Quota{} })
 	if bounded && errors.Is(cause, unix.ENOSPC) {
 		tx.Dropped = true

@@ -40,6 +40,8 @@ type Layers struct {
 	stuck error
 	// older are the transactions of history.json as it has them, by number; nil if it was not read.
 	older map[int]Transaction
+	// notes are the transactions whose notes and marks count: layer.json has none of them, or has them as open.
+	notes map[int]bool
 	cache *Cache // nil for none
 }
 
@@ -285,6 +287,22 @@ func (l *Layers) stat(w *Workspace, name string, st *unix.Stat_t) error {
 	return nil
 }
 
+// emptyDir removes what is in a directory of a workspace, or makes it.
+func (l *Layers) emptyDir(w *Workspace, name string) error {
+	f, err := l.open(w, name)
+	if errors.Is(err, unix.ENOENT) {
+		return l.makeDir(w, name)
+	}
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	if err := tree.RemoveAll(tree.NewRoot(f), nil); err != nil {
+		return fmt.Errorf("empty %s of layer: %w", name, err)
+	}
+	return nil
+}
+
 // removeDir removes a directory of a workspace, or with nil of the container, with all that is in it.
 func (l *Layers) removeDir(w *Workspace, name string) error {
 	f, err := l.open(w, name)
@@ -329,7 +347,8 @@ func upperIn(dir string, w *Workspace) string       { return dir + "/" + w.Name 
 func workIn(dir string, w *Workspace) string        { return dir + "/" + w.Name + "/work" }
 func txDir(n int) string                            { return "t/" + strconv.Itoa(n) }
 func txUpper(n int, w *Workspace) string            { return upperIn(txDir(n), w) }
-func txUndo(n int, w *Workspace) string             { return txDir(n) + "/" + w.Name + "/undo" }
+func undoIn(dir string, w *Workspace) string        { return dir + "/" + w.Name + "/undo" }
+func txUndo(n int, w *Workspace) string             { return undoIn(txDir(n), w) }
 func checkpointDir(name string) string              { return "c-" + name }
 func checkpointUpper(n string, w *Workspace) string { return checkpointDir(n) + "/" + w.Name }
 

@@ -43,7 +43,7 @@ func (l *Layers) Reserve(name string) error {
 	}
 	for i := 0; err == nil && i < len(l.Workspaces); i++ {
 		w := &l.Workspaces[i]
-		for _, d := range []string{name + "/" + w.Name, upperIn(name, w), workIn(name, w)} {
+		for _, d := range []string{name + "/" + w.Name, upperIn(name, w), workIn(name, w), undoIn(name, w)} {
 			if err = l.makeDir(w, d); err != nil {
 				break
 			}
@@ -54,7 +54,7 @@ func (l *Layers) Reserve(name string) error {
 	}
 	if err == nil {
 		// With all the room that it needs.
-		err = l.writeNote(name, &Transaction{Status: StatusOpen})
+		err = errors.Join(l.writeNote(name, &Transaction{Status: StatusOpen}), l.writeMark(name, nil))
 	}
 	if err != nil {
 		return errors.Join(err, l.removeDirs(name))
@@ -120,6 +120,7 @@ func (l *Layers) BeginReserved(name string, like *Transaction) (*Transaction, er
 	if err := l.renameDirs(name, txDir(tx.N)); err != nil {
 		return nil, errors.Join(err, l.removeDirs(txDir(tx.N)))
 	}
+	l.note(tx.N)
 	l.Transactions = append(l.Transactions, tx)
 	return &l.Transactions[len(l.Transactions)-1], nil
 }
@@ -219,8 +220,9 @@ func (l *Layers) Finish(n int, exit *int) error {
 	return err
 }
 
-// Conclude is Finish, and leaves what can be done later of a transaction that changed nothing, if it is one: nobody has to wait
-// for its line in the log. The layers stay open until that is done; if it never is, somebody else decides again.
+// Conclude is Finish, and leaves what can be done later, if there is something: nobody has to wait for the line in the log of
+// a transaction that changed nothing, or whose mark says that it is committed. The layers stay open until that is done; if it
+// never is, somebody else does it.
 func (l *Layers) Conclude(n int, exit *int) (later func() error, err error) {
 	tx, err := l.find(n)
 	if err != nil || tx.Status != StatusOpen {
@@ -257,7 +259,7 @@ func (l *Layers) Conclude(n int, exit *int) (later func() error, err error) {
 		tx.Status = StatusConflict
 		return nil, l.save()
 	}
-	return nil, l.commit(tx, changes)
+	return l.commit(tx, changes)
 }
 
 // refusal reports whether an error says that the layer is not one that agentsafe reads, however often one tries.
@@ -309,35 +311,43 @@ func (l *Layers) against(dir string, w *Workspace, whole map[string]bool) ([]tre
 }
 
 // commit applies a transaction to the views. What it replaces is kept first. If there is no room for that, or something
-// else fails, the views are as before, and the transaction is kept as one that has failed.
-func (l *Layers) commit(tx *Transaction, changes []change) error {
-	err := l.capture(tx, changes)
-	if err == nil {
+// else fails, the views are as before, and the transaction is kept as one that has failed. later is as with Conclude.
+func (l *Layers) commit(tx *Transaction, changes []change) (later func() error, err error) {
+	if err = l.capture(tx, changes); err == nil {
 		err = l.room(tx, changes)
 	}
 	if err != nil {
-		return l.fail(tx, err)
+		return nil, l.fail(tx, err)
 	}
+	marked := l.notes[tx.N]
 	l.Pending = &Pending{Op: opCommit, N: tx.N}
-	if err := l.save(); err != nil {
-		l.Pending = nil
-		return err
+	if marked {
+		err = l.markNow(tx, false)
+	} else {
+		err = l.save()
 	}
-	if err := l.apply(tx, txUpper); err != nil {
-		return l.takeBack(tx, err)
+	if err != nil {
+		l.Pending = nil
+		return nil, err
+	}
+	if err := l.applyChanges(tx, changes); err != nil {
+		return nil, l.takeBack(tx, err)
 	}
 	tx.Status, l.Pending = StatusCommitted, nil
-	return l.save()
+	if !marked {
+		return nil, l.save()
+	}
+	if err := l.markNow(tx, true); err != nil {
+		return nil, errors.Join(err, l.save())
+	}
+	return l.save, nil
 }
 
 // capture keeps what the views have at the paths that a transaction changes, in a directory that is complete or absent.
 func (l *Layers) capture(tx *Transaction, changes []change) error {
 	for i := range l.Workspaces {
 		w := &l.Workspaces[i]
-		if err := l.removeDir(w, txUndo(tx.N, w)); err != nil {
-			return err
-		}
-		if err := l.makeDir(w, txUndo(tx.N, w)); err != nil {
+		if err := l.emptyDir(w, txUndo(tx.N, w)); err != nil {
 			return err
 		}
 		if err := l.captureWorkspace(tx, w, changes); err != nil {
@@ -385,6 +395,23 @@ func (l *Layers) apply(tx *Transaction, dir func(int, *Workspace) string) error 
 	return nil
 }
 
+// applyChanges is apply for what a transaction was found to change a moment ago.
+func (l *Layers) applyChanges(tx *Transaction, changes []change) error {
+	for i := range l.Workspaces {
+		w := &l.Workspaces[i]
+		list := make([]tree.Change, 0, len(changes))
+		for j := range changes {
+			if changes[j].w == w {
+				list = append(list, changes[j].Change)
+			}
+		}
+		if err := l.applyList(w, txUpper(tx.N, w), list); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
 func (l *Layers) applyWorkspace(w *Workspace, dir string) error {
 	v, err := l.view(w)
 	if err != nil {
@@ -394,11 +421,27 @@ func (l *Layers) applyWorkspace(w *Workspace, dir string) error {
 	if err != nil {
 		return err
 	}
-	defer closeUpper()
 	list, err := tree.List(upper, v, tree.ListOptions{})
+	closeUpper()
 	if err != nil {
 		return err
 	}
+	return l.applyList(w, dir, list)
+}
+
+func (l *Layers) applyList(w *Workspace, dir string, list []tree.Change) error {
+	if len(list) == 0 {
+		return nil
+	}
+	v, err := l.view(w)
+	if err != nil {
+		return err
+	}
+	upper, closeUpper, err := l.upper(w, dir)
+	if err != nil {
+		return err
+	}
+	defer closeUpper()
 	lower, err := l.lower(w)
 	if err == nil {
 		defer lower.Close()

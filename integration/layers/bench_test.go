@@ -160,7 +160,11 @@ func TestBenchWork(t *testing.T) {
 		fmt.Printf("%22s", m.name)
 	}
 	fmt.Printf("   (medians of %d by turns: seconds; times the direct mount, wall and CPU)\n", n)
+	only := os.Getenv("AGENTSAFE_BENCH_WORK") // a part of the names, "" for all
 	for _, w := range benchWork {
+		if !strings.Contains(w.name, only) {
+			continue
+		}
 		wall, cpu := map[string][]float64{}, map[string][]float64{}
 		for range n {
 			for _, m := range workModes {

@@ -72,6 +72,10 @@ func (s *Supervisor) commitLayers() error {
 		tx, later, err := s.c.FinishExec(e.PID, status)
 		e.Layer = tx
 		if err == nil && tx != nil {
+			if later != nil && tx.Changes > 0 && s.evidence != nil {
+				later() // the digest is taken of layers that nobody else has open
+				later = nil
+			}
 			err = s.recordTransaction(e, tx)
 			s.noteDropped(tx)
 		}

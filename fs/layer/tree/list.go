@@ -302,7 +302,12 @@ func sameBytes(up, low *os.File, name string) (bool, error) {
 
 // equalFiles compares two files. Where both have a hole nothing is read, so that a sparse terabyte costs nothing.
 func equalFiles(a, b *os.File) (bool, error) {
-	const chunk = 128 << 10
+	// Room for a whole small file and the end of it: most are small, and memory that is touched for the first time costs more
+	// than reading them.
+	chunk := int64(128 << 10)
+	if size, err := unix.Seek(int(a.Fd()), 0, io.SeekEnd); err == nil {
+		chunk = min(chunk, size+1)
+	}
 	x, y := make([]byte, chunk), make([]byte, chunk)
 	for pos := int64(0); ; {
 		next := min(nextData(a, pos), nextData(b, pos))
@@ -323,7 +328,9 @@ func equalFiles(a, b *os.File) (bool, error) {
 		if n == 0 {
 			return true, nil
 		}
-		pos = next + int64(n)
+		if pos = next + int64(n); int64(n) < chunk { // the end of both
+			return true, nil
+		}
 	}
 }
 
