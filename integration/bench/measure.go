@@ -75,10 +75,17 @@ func measureAll(b *harness.Box, o options) (*report, error) {
 			}})
 		}
 	}
-	if err := measureByTurns(measure, subjects, o.runs); err != nil {
-		return nil, err
+	r := &report{}
+	if o.runs > 0 {
+		if err := measureByTurns(measure, subjects, o.runs); err != nil {
+			return nil, err
+		}
+		r = newReport(subjects)
 	}
-	return newReport(subjects), nil
+	if o.rounds > 0 {
+		r.Hardenings, err = measureHardenings(b, o, measure, rootfs)
+	}
+	return r, err
 }
 
 // measureByTurns runs each subject once per round. Three rounds go unmeasured: they fill caches, ours of compiled
@@ -87,24 +94,13 @@ func measureByTurns(measure string, subjects []*subject, runs int) error {
 	const warmUp = 3
 	for i := range runs + warmUp {
 		for _, s := range subjects {
-			var stderr bytes.Buffer
-			cmd := exec.Command(measure, s.args(i)...)
-			cmd.Stderr = &stderr
-			out, err := cmd.Output()
+			m, err := measureOnce(measure, s.args(i))
 			if err != nil {
-				return fmt.Errorf("measure %s: %w", s.Name, err)
-			}
-			var ns, peak int64
-			var code int
-			if _, err := fmt.Sscan(string(out), &ns, &peak, &code); err != nil {
-				return fmt.Errorf("measure %s: %q: %w", s.Name, out, err)
-			}
-			if code != 0 {
-				return fmt.Errorf("%s %s: exit code %d: %s", s.Name, s.Variant, code, stderr.String())
+				return fmt.Errorf("%s %s: %w", s.Name, s.Variant, err)
 			}
 			if i >= warmUp {
-				s.samples = append(s.samples, time.Duration(ns))
-				s.PeakKiB = max(s.PeakKiB, peak)
+				s.samples = append(s.samples, m.wall)
+				s.PeakKiB = max(s.PeakKiB, m.peakKiB)
 			}
 		}
 	}
@@ -115,6 +111,32 @@ func measureByTurns(measure string, subjects []*subject, runs int) error {
 		s.Runs, s.Min, s.Median, s.P90 = n, ms(s.samples[0]), ms(s.samples[n/2]), ms(s.samples[n*9/10])
 	}
 	return nil
+}
+
+// sample is what one run took.
+type sample struct {
+	wall, cpu time.Duration
+	peakKiB   int64
+}
+
+// measureOnce has measure.c run a program that must succeed.
+func measureOnce(measure string, args []string) (sample, error) {
+	var stderr bytes.Buffer
+	cmd := exec.Command(measure, args...)
+	cmd.Stderr = &stderr
+	out, err := cmd.Output()
+	if err != nil {
+		return sample{}, fmt.Errorf("measure: %w", err)
+	}
+	var ns, peak, cpuUsec int64
+	var code int
+	if _, err := fmt.Sscan(string(out), &ns, &peak, &code, &cpuUsec); err != nil {
+		return sample{}, fmt.Errorf("measure: %q: %w", out, err)
+	}
+	if code != 0 {
+		return sample{}, fmt.Errorf("exit code %d: %s", code, stderr.String())
+	}
+	return sample{time.Duration(ns), time.Duration(cpuUsec) * time.Microsecond, peak}, nil
 }
 
 // writeBundle writes a bundle that all runtimes accept: version 1.0.2, and with variant "seccomp" Docker's default

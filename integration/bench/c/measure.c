@@ -1,5 +1,6 @@
 // measure: start a program, wait for it, print how long it took (nanoseconds), the peak memory of it and of the
-// children it reaped (KiB), and its exit code. The program's output is dropped unless it fails.
+// children it reaped (KiB), its exit code, and the processor time of the same (microseconds). The program's output is
+// dropped unless it fails.
 //
 //	measure PROGRAM ARGS...
 #define _GNU_SOURCE
@@ -34,6 +35,8 @@ int main(int argc, char **argv) {
 	struct rusage use;
 	if (wait4(pid, &status, 0, &use) < 0)
 		return 1;
-	printf("%lld %ld %d\n", now() - start, use.ru_maxrss, WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status));
+	long long took = now() - start;
+	long long cpu = (use.ru_utime.tv_sec + use.ru_stime.tv_sec) * 1000000LL + use.ru_utime.tv_usec + use.ru_stime.tv_usec;
+	printf("%lld %ld %d %lld\n", took, use.ru_maxrss, WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status), cpu);
 	return 0;
 }
