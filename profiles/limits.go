@@ -100,6 +100,16 @@ func (l *Limits) limitUnified(in map[string]string) map[string]string {
 			out[key] = strconv.FormatInt(most, 10)
 		}
 	}
+	// Swap comes on top there, while the profile's limit is of memory and swap together.
+	if text, set := in["memory.swap.max"]; set && l.MemoryBytes > 0 {
+		rest := int64(0)
+		if n, err := strconv.ParseInt(strings.TrimSpace(out["memory.max"]), 10, 64); err == nil && n < l.MemoryBytes {
+			rest = l.MemoryBytes - n
+		}
+		if n, err := strconv.ParseInt(strings.TrimSpace(text), 10, 64); err != nil || n < 0 || n > rest {
+			out["memory.swap.max"] = strconv.FormatInt(rest, 10)
+		}
+	}
 	if text, set := in["cpu.max"]; set && l.CPUs > 0 {
 		out["cpu.max"] = limitCPUMax(text, l.CPUs)
 	}
