@@ -38,7 +38,7 @@ func hardenings() []hardening {
 		}},
 		{name: "network rules", file: "runtime/container/policy.go", out: [][2]string{
 			{"if cr.policy.Network.Filtered() {", "if cr.policy.Network.Filtered() && cr.o == nil {"},
-			{"if c.state.Network != netns.ModeEngine {", "if c.state.Network != netns.ModeGateway {"},
+			{"if c.state.Network != netns.ModeEngine || c.unattached {", "if c.state.Network != netns.ModeGateway {"},
 		}},
 		{name: "no_new_privs, capabilities", file: "profiles/process.go", out: [][2]string{
 			{"if out.Capabilities, notes, err = p.planCapabilities(in.Capabilities); err != nil {", "if err != nil {"},

@@ -232,6 +232,8 @@ func (r *Runtime) installNetwork(cr *creation) error {
 			return err
 		}
 	}
+	// Between here and the start nobody learns of the namespace: it has a loopback and stays held.
+	cr.c.unattached = own && cr.attached() && !cr.o.Held && !hasEarlyHooks(cr.spec.Hooks) && len(cr.spec.Linux.NetDevices) == 0
 	return moveDevices(ns, cr.spec.Linux.NetDevices)
 }
 
@@ -271,7 +273,7 @@ func (c *Container) finalizeNetwork() error {
 	if c.state.Network == netns.ModeGateway {
 		return c.openGateway()
 	}
-	if c.state.Network != netns.ModeEngine {
+	if c.state.Network != netns.ModeEngine || c.unattached {
 		return nil
 	}
 	d, err := c.details()

@@ -125,6 +125,8 @@ type Container struct {
 	child  *initproc.Child // of the creating process alone
 	// attached says that this process holds the child's socket, because there is no start socket.
 	attached bool
+	// unattached says that nobody can have attached a network since the rules were installed.
+	unattached bool
 	// held says that the child waits at the start point meanwhile, and the details have been written.
 	held bool
 	// recorders are closed when the recorders that this process has started have ended.
