@@ -54,7 +54,7 @@ func TestAttack_EngineBehindUnreadableProc(t *testing.T) {
 		t.Errorf("root finds %q", got)
 	}
 	const nobody = 65534
-	if got := lookAs(t, nobody, dir); !strings.HasPrefix(got, "dockerd (pid ") || !strings.Contains(got, "hidden from uid 65534") {
+	if got := lookAs(t, nobody, dir); !strings.Contains(got, "hidden from uid 65534") { // of this one, or of an engine that runs here
 		t.Errorf("an ordinary user finds %q", got)
 	}
 	if err := os.Chown(socket, nobody, nobody); err != nil {
