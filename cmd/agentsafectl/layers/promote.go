@@ -129,12 +129,25 @@ func explain(err error, plan *layer.PromotionPlan) error {
 func writePlan(out io.Writer, plan *layer.PromotionPlan, dryRun bool) error {
 	w := table(out)
 	written, left := 0, 0
-	for _, i := range plan.Items {
+	surfaces := map[string]int{}
+	for k := range plan.Items {
+		surfaces[surface(&plan.Items[k])]++
+	}
+	said := map[string]int{}
+	for k := range plan.Items {
+		i := &plan.Items[k]
 		name := show.SafeName(i.Workspace + "/" + i.Path)
 		switch {
 		case i.Left != "":
 			left++
-			fmt.Fprintf(w, "left\t%s\t%s: %s\n", sign(i.Op), name, i.Left)
+			at := surface(i)
+			said[at]++
+			switch more := surfaces[at] - fewLeft; {
+			case at == "" || more <= 1 || said[at] <= fewLeft:
+				fmt.Fprintf(w, "left\t%s\t%s: %s\n", sign(i.Op), name, i.Left)
+			case said[at] == fewLeft+1:
+				fmt.Fprintf(w, "left\t\t%s: %d more: %s (--json lists them)\n", show.SafeName(at), more, i.Left)
+			}
 		case i.Conflict != "":
 			fmt.Fprintf(w, "conflict\t%s\t%s: %s\n", sign(i.Op), name, i.Conflict)
 		default:
@@ -158,6 +171,23 @@ func writePlan(out io.Writer, plan *layer.PromotionPlan, dryRun bool) error {
 	}
 	fmt.Fprintf(out, "%d paths written, %d left out\n", written, left)
 	return nil
+}
+
+// fewLeft is how many paths of one execution surface are listed: a commit of git's makes hundreds.
+const fewLeft = 3
+
+// surface is the file or directory for which an item is left out, with the workspace in front; "" for another reason.
+func surface(i *layer.Item) string {
+	if i.Left == "" {
+		return ""
+	}
+	parts := strings.Split(i.Path, "/")
+	for n := range parts {
+		if p := strings.Join(parts[:n+1], "/"); layer.Surface(p) != "" {
+			return i.Workspace + "/" + p
+		}
+	}
+	return ""
 }
 
 // choose asks for each change, and plans the ones that were taken anew, as named.
