@@ -5,6 +5,7 @@ import (
 	"os"
 	"strconv"
 	"strings"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -114,6 +115,7 @@ func (l *Layers) overlayOrCopy(w *Workspace, source *os.File, o *CopyOptions) (*
 // Started notes the container's first process and saves the state.
 func (l *Layers) Started(pid int, start uint64) error {
 	l.InitPID, l.InitStart = pid, start
+	l.Ended, l.Boot = time.Time{}, bootID() // of one that is continued they are the earlier run's
 	return l.save()
 }
 

@@ -69,6 +69,39 @@ func TestDocker(t *testing.T) {
 	})
 }
 
+// TestDockerRestart starts a container again, after a stop and after its end by a kill: its workspaces are as the task left
+// them, and the log goes on.
+func TestDockerRestart(t *testing.T) {
+	_, agentsafe := harness.Peers(t)
+	dir := folder(t, project)
+	before := listing(t, dir)
+	name := docker.Up(t, agentsafe, "-v", dir+":/job", "-w", "/job", "-e", "AGENTSAFE_WORKSPACE=overlay", "-e", "AGENTSAFE_TRANSACTION=auto",
+		image, "sh", "-c", "echo base >>base; exec sleep 1000")
+	id := docker.Must(t, "inspect", "--format", "{{.Id}}", name)
+	docker.Must(t, "exec", name, "sh", "-c", "echo two >>f; rm -r keep")
+	docker.Must(t, "restart", "--time", "0", name)
+	if got := docker.Must(t, "exec", name, "sh", "-c", "cat f base; ls"); got != "one\ntwo\nbase\nbase\nbase\nf" {
+		t.Errorf("after a restart: %q", got)
+	}
+	docker.Must(t, "kill", name)
+	docker.Must(t, "start", name)
+	docker.Must(t, "exec", name, "sh", "-c", "echo new >g")
+	mustCtl(t, "undo", id+"@1") // of the first run
+	h := history(t, id)
+	if len(h) != 3 || h[0].Status != "undone" || h[2].N != 3 {
+		t.Errorf("log: %+v", h)
+	}
+	docker.Must(t, "stop", "--time", "0", name)
+	if now := listing(t, dir); now != before {
+		t.Errorf("the host's folder has changed:\n%s", now)
+	}
+	docker.Must(t, "rm", "--force", name)
+	if got := mustCtl(t, "layers"); strings.Count(got, id) != 1 {
+		t.Errorf("layers: %s", got)
+	}
+	mustCtl(t, "layers", "rm", id)
+}
+
 // TestMemory has the layers of an engine's container in memory: the same work, what it writes is bounded and is none
 // of the disk's, and nothing is left of it when the layers are removed.
 func TestMemory(t *testing.T) {

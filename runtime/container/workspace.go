@@ -59,17 +59,13 @@ func (cr *creation) workspaces(context.Context) error {
 	if store == "" {
 		store = layer.DefaultDir
 	}
-	var err error
-	if cr.layers, err = layer.Create(store, cr.o.ID); err != nil {
+	continued, err := cr.openLayers(store)
+	if err != nil {
 		return err
 	}
-	cr.undo.push(func() {
-		cr.layers.Close()
-		layer.Remove(store, cr.o.ID, nil) //nolint:errcheck // the first error is the one to report
-	})
 	cr.c.state.Layers = store
 	for _, i := range cr.workspaceMounts {
-		if err := cr.overlay(i); err != nil {
+		if err := cr.overlay(i, continued); err != nil {
 			return fmt.Errorf("mounts[%d]: %w", i, err)
 		}
 	}
@@ -87,8 +83,55 @@ func (cr *creation) workspaces(context.Context) error {
 	return err
 }
 
+// openLayers opens the layers of a container that its engine starts again, or makes new ones.
+func (cr *creation) openLayers(store string) (continued bool, err error) {
+	if cr.worktree == nil && layer.GivenOnce(cr.o.ID) {
+		var want []layer.WorkspaceOptions
+		for _, i := range cr.workspaceMounts {
+			want = append(want, cr.layerOptions(i))
+		}
+		l, err := layer.Continue(store, cr.o.ID, want)
+		if err != nil { // they are kept, and nothing that the task wrote is lost
+			cr.rt.opts.Warn(fmt.Sprintf("the container begins with the host's folders again, and its earlier layers are set aside: %v", err))
+		}
+		if l != nil {
+			if l.Torn() {
+				cr.rt.opts.Warn("the machine went down while the container ran: the last seconds of its layers may be missing")
+			}
+			cr.layers = l
+			cr.undo.push(func() {
+				l.End() //nolint:errcheck // the first error is the one to report
+				l.Close()
+			})
+			return true, nil
+		}
+	}
+	if cr.layers, err = layer.Create(store, cr.o.ID); err != nil {
+		return false, err
+	}
+	cr.undo.push(func() {
+		cr.layers.Close()
+		layer.Remove(store, cr.o.ID, nil) //nolint:errcheck // the first error is the one to report
+	})
+	return false, nil
+}
+
+// layerOptions are what the layers of one mount have to be.
+func (cr *creation) layerOptions(i int) layer.WorkspaceOptions {
+	m, s := &cr.plan[i], cr.src[i]
+	var nested []string
+	for _, other := range cr.spec.Mounts {
+		if strings.HasPrefix(other.Destination, strings.TrimSuffix(m.Destination, "/")+"/") {
+			nested = append(nested, other.Destination)
+		}
+	}
+	return layer.WorkspaceOptions{
+		Path: s.Path, Destination: m.Destination, Nested: nested, Quota: cr.layerQuota(), Memory: cr.workspace.MemoryBytes > 0,
+	}
+}
+
 // overlay replaces the source of one mount.
-func (cr *creation) overlay(i int) error {
+func (cr *creation) overlay(i int, continued bool) error {
 	m, s := &cr.plan[i], cr.src[i]
 	// Of the host's own mount namespace, not the detached copy: overlayfs takes the former alone before Linux 6.15.
 	source, err := os.OpenFile(s.Path, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
@@ -114,15 +157,14 @@ func (cr *creation) overlay(i int) error {
 			}
 		}
 	}
-	var nested []string
-	for _, other := range cr.spec.Mounts {
-		if strings.HasPrefix(other.Destination, strings.TrimSuffix(m.Destination, "/")+"/") {
-			nested = append(nested, other.Destination)
-		}
+	o := cr.layerOptions(i)
+	o.Copy = clone
+	var merged *os.File
+	if continued {
+		merged, err = cr.layers.Again(source, &o)
+	} else {
+		merged, err = cr.layers.AddWorkspace(source, o)
 	}
-	merged, err := cr.layers.AddWorkspace(source, layer.WorkspaceOptions{
-		Path: s.Path, Destination: m.Destination, Nested: nested, Quota: cr.layerQuota(), Memory: cr.workspace.MemoryBytes > 0, Copy: clone,
-	})
 	if err != nil {
 		return err
 	}
