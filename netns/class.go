@@ -2,7 +2,9 @@ package netns
 
 import (
 	"net/netip"
+	"slices"
 	"strings"
+	"sync"
 )
 
 // Class says what kind of address something is, for who judges single addresses and not packets.
@@ -26,10 +28,9 @@ func ClassOf(a netip.Addr) Class {
 	if v4, ok := embedded(a); ok {
 		a = v4
 	}
-	for _, m := range metadataTable() {
-		if netip.MustParseAddr(m.addr) == a {
-			return ClassMetadata
-		}
+	known := classes()
+	if slices.Contains(known.metadata, a) {
+		return ClassMetadata
 	}
 	switch {
 	case !a.IsValid() || a.IsUnspecified():
@@ -43,24 +44,52 @@ func ClassOf(a netip.Addr) Class {
 	case a.IsPrivate(): // unique local, too
 		return ClassPrivate
 	}
-	table := specialTable6()
+	table := known.special6
 	if a.Is4() {
-		table = specialTable4()
+		table = known.special4
 	}
 	for _, s := range table {
-		if r := mustRange(s.ranges); r.from.Compare(a) <= 0 && a.Compare(r.to) <= 0 {
-			if strings.HasPrefix(s.source, "carrier") {
-				return ClassPrivate
-			}
-			return ClassReserved
+		if s.from.Compare(a) <= 0 && a.Compare(s.to) <= 0 {
+			return s.class
 		}
 	}
 	return ClassPublic
 }
 
+// classes are the tables of ranges.go, parsed: a gateway judges the address of every connection by them.
+var classes = sync.OnceValue(func() (t struct { //nolint:gochecknoglobals // made once, when somebody asks
+	metadata           []netip.Addr
+	special4, special6 []classRange
+},
+) {
+	for _, m := range metadataTable() {
+		t.metadata = append(t.metadata, netip.MustParseAddr(m.addr))
+	}
+	t.special4, t.special6 = classRanges(specialTable4()), classRanges(specialTable6())
+	return t
+})
+
+// classRange is a range of addresses of one class.
+type classRange struct {
+	addrRange
+	class Class
+}
+
+func classRanges(table []special) []classRange {
+	out := make([]classRange, 0, len(table))
+	for _, s := range table {
+		class := ClassReserved
+		if strings.HasPrefix(s.source, "carrier") {
+			class = ClassPrivate
+		}
+		out = append(out, classRange{mustRange(s.ranges), class})
+	}
+	return out
+}
+
 // embedded returns the IPv4 address behind NAT64's well-known prefix. Source: RFC 6052, 2.1.
 func embedded(a netip.Addr) (netip.Addr, bool) {
-	if !netip.PrefixFrom(netip.MustParseAddr(nat64), 96).Contains(a) {
+	if !a.Is6() || !netip.PrefixFrom(netip.MustParseAddr(nat64), 96).Contains(a) {
 		return netip.Addr{}, false
 	}
 	b := a.As16()

@@ -34,6 +34,9 @@ func (t *table) encode() (packet []byte, steps []string) {
 	for i := range t.chains {
 		t.chains[i].encodeRules(b)
 	}
+	if t.lifts {
+		encodeLift(b)
+	}
 	return b.close(), b.steps
 }
 

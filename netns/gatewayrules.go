@@ -80,8 +80,8 @@ func planGateway(g GatewayRules) *table {
 	}
 	filter = append(filter, refuse("", nil))
 	return &table{
-		[]set{neighbourSet(), ownSet("own4", keyAddr4(), own4), ownSet("own6", keyAddr6(), own6)},
-		[]chain{
+		sets: []set{neighbourSet(), ownSet("own4", keyAddr4(), own4), ownSet("own6", keyAddr6(), own6)},
+		chains: []chain{
 			refusal(),
 			{name: gatewayChain + g.Tag, hook: hook{name: "output", num: unix.NF_INET_LOCAL_OUT}, rules: filter},
 			{name: "to-gateway", hook: hook{name: "output", num: unix.NF_INET_LOCAL_OUT, nat: true}, rules: redirect},
@@ -135,21 +135,33 @@ func InstallGateway(ns *os.File, g GatewayRules) error {
 	nft, err := dialIn(ns, unix.NETLINK_NETFILTER)
 	if err == nil {
 		defer nft.Close()
-		packet, steps := planGateway(g).encode()
-		err = nft.transact(packet, func() []string { return steps })
-		if g.TellRefused && lacks(err) { // of a kernel without limits or logs; nothing was changed
-			g.TellRefused = false
-			packet, steps = planGateway(g).encode()
-			err = nft.transact(packet, func() []string { return steps })
-		}
-	}
-	if err == nil {
-		err = lift(ns)
+		err = g.install(nft)
 	}
 	if err != nil {
 		return fmt.Errorf("install rules of the gateway: %w", err)
 	}
 	return nil
+}
+
+// install tries it as it is at a container's start, all in one transaction, and then without what the namespace or the kernel
+// has not: a hold, limits or logs. A transaction that fails has changed nothing.
+func (g GatewayRules) install(nft *conn) error {
+	try := func(lifts bool) error {
+		t := planGateway(g)
+		t.lifts = lifts
+		packet, steps := t.encode()
+		return nft.transact(packet, func() []string { return steps })
+	}
+	for {
+		err := try(true)
+		if errors.Is(err, unix.ENOENT) {
+			err = try(false)
+		}
+		if !g.TellRefused || !lacks(err) {
+			return err
+		}
+		g.TellRefused = false
+	}
 }
 
 // HasGateway reports whether rules of a gateway with this tag are in ns already. The error is ErrOtherGateway if there

@@ -35,7 +35,7 @@ func planHold() *table {
 	hold.name = holdChain
 	// As in the engine's rules: links come up while they are held.
 	hold.rules = append([]rule{acceptNeighbours()}, hold.rules...)
-	return &table{[]set{neighbourSet()}, []chain{refusal(), hold, forward()}}
+	return &table{sets: []set{neighbourSet()}, chains: []chain{refusal(), hold, forward()}}
 }
 
 // Settle is for start, when the engine has attached its networks: where there
@@ -90,6 +90,16 @@ func lift(ns *os.File) error {
 	}
 	defer nft.Close()
 	b := newBatch(256)
+	encodeLift(b)
+	err = nft.transact(b.close(), func() []string { return b.steps })
+	if errors.Is(err, unix.ENOENT) {
+		return nil
+	}
+	return err
+}
+
+// encodeLift adds what removes the hold. The kernel refuses a transaction with it (ENOENT) where there is none.
+func encodeLift(b *batch) {
 	b.nft(unix.NFT_MSG_DELRULE, 0, "empty chain "+holdChain)
 	b.str(unix.NFTA_RULE_TABLE, tableName)
 	b.str(unix.NFTA_RULE_CHAIN, holdChain)
@@ -98,11 +108,6 @@ func lift(ns *os.File) error {
 	b.str(unix.NFTA_CHAIN_TABLE, tableName)
 	b.str(unix.NFTA_CHAIN_NAME, holdChain)
 	b.end()
-	err = nft.transact(b.close(), func() []string { return b.steps })
-	if errors.Is(err, unix.ENOENT) {
-		return nil
-	}
-	return err
 }
 
 func acceptNeighbours() rule {

@@ -50,18 +50,23 @@ func (c *conn) transact(packet []byte, steps func() []string) error {
 		return err
 	}
 	acked := false
+	var first error
 	for {
 		err := c.receive(func(m message) error {
 			if m.typ != unix.NLMSG_ERROR {
 				return nil
 			}
-			if e := m.errno(); e != 0 {
-				return fmt.Errorf("%s: %w", step(steps(), m.seq), explain(e))
+			switch e := m.errno(); {
+			case e == 0:
+				acked = true
+			case first == nil:
+				first = fmt.Errorf("%s: %w", step(steps(), m.seq), explain(e))
 			}
-			acked = true
-			return nil
+			return nil // several messages may be wrong, and the next transaction's verdict comes after them
 		})
 		switch {
+		case errors.Is(err, errDrained) && first != nil:
+			return first
 		case errors.Is(err, errDrained) && acked:
 			return nil
 		case err != nil:

@@ -31,6 +31,8 @@ type Rules struct {
 type table struct {
 	sets   []set
 	chains []chain
+	// lifts says that the hold is removed at the same moment.
+	lifts bool
 }
 
 // chain is a list of rules; with a hook it sees every packet of that hook.
@@ -88,12 +90,12 @@ func planTable(p Policy) *table {
 	case !p.Filtered():
 		return nil
 	case p.Mode == ModeEngine:
-		return &table{engineSets(), []chain{refusal(), engineOutput(p.AllowPrivate), forward()}}
+		return &table{sets: engineSets(), chains: []chain{refusal(), engineOutput(p.AllowPrivate), forward()}}
 	}
 	if p.Mode == ModeGateway {
 		return planHold()
 	}
-	return &table{nil, []chain{refusal(), noneOutput(), forward()}}
+	return &table{chains: []chain{refusal(), noneOutput(), forward()}}
 }
 
 // refusal answers so that the task fails at once and doesn't hang: connect

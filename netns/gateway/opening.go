@@ -257,11 +257,16 @@ func (l *loop) establish(f *flow) {
 		l.finish(f, true)
 		return
 	}
+	err := f.out.decide()
+	if err == nil {
+		// What waits for the server leaves before the line is written, which takes as long as a server takes to answer.
+		_, err = f.advance(&f.out, &f.in, &f.client, &f.upstream, f.count, &l.means, l.now)
+	}
 	g.identify(s)
 	e := s.event("connect").decided(d)
 	e.Address = o.remote.String()
 	g.log.add(e)
-	if err := f.out.decide(); err != nil {
+	if err != nil {
 		l.finish(f, true)
 		return
 	}

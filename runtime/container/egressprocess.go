@@ -34,8 +34,8 @@ const (
 	gatewayUIDCount = 1 << 20
 	// gatewayMemoryBytes is what its Go runtime aims to stay below.
 	gatewayMemoryBytes = 256 << 20
-	// gatewayCollect trades a little processor time for memory: idle connections are most of what it holds.
-	gatewayCollect = "GOGC=30"
+	// gatewayCollect is a little processor time more for memory: idle connections are most of what it holds.
+	gatewayCollect = "GOGC=60"
 )
 
 // gatewayProcess starts the egress process of a container.
@@ -45,8 +45,8 @@ type gatewayProcess struct {
 	config  *wire.Config
 	// refused is the socket of netns.OpenRefusedLog, nil for none.
 	refused *os.File
-	// diag is the socket of netns.OpenSocketDiag, nil for none.
-	diag *os.File
+	// diag are the sockets of netns.OpenSocketDiag, if there are any.
+	diag []*os.File
 	// inspection is nil if it looks into no TLS.
 	inspection *Inspection
 	// ns is the network namespace that it runs in, nil for the host's; cgroup a directory of the cgroup2 hierarchy.
@@ -236,13 +236,10 @@ func (g *gatewayProcess) donate() (files []*os.File, names []string, parent *os.
 			add("refused", f)
 		}
 	}
-	if err == nil && g.diag != nil {
-		var socket, execs *os.File
-		if socket, err = duplicate(g.diag); err == nil {
-			add("sockets", socket)
-			if execs, err = g.c.openOrigins(); err == nil {
-				add("execs", execs)
-			}
+	if err == nil && len(g.diag) > 0 {
+		var execs *os.File
+		if execs, err = g.c.openOrigins(); err == nil {
+			add("execs", execs)
 		}
 	}
 	if err == nil && g.inspection != nil {
@@ -259,7 +256,7 @@ func (g *gatewayProcess) donate() (files []*os.File, names []string, parent *os.
 	for _, kind := range []struct {
 		name string
 		list []*os.File
-	}{{"tcp", g.sockets.TCP}, {"dns", g.sockets.DNS}, {"dnstcp", g.sockets.DNSTCP}} {
+	}{{"tcp", g.sockets.TCP}, {"dns", g.sockets.DNS}, {"dnstcp", g.sockets.DNSTCP}, {"diag", g.diag}} {
 		for _, f := range kind.list {
 			f, err := duplicate(f)
 			if err != nil {
