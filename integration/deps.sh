@@ -12,7 +12,7 @@ packages=(
   strace qemu-user-static                                            # faults injected, arm64 emulated
   e2fsprogs umoci                                                     # quotas of layers, layers in images
   procps python3 python3-pip gdb curl                                  # what tasks of the tests use
-  chromium fonts-liberation fonts-dejavu-core                         # reports are looked at
+  chromium fonts-liberation fonts-dejavu-core libnss3-tools           # reports are looked at; a browser's trust
   wget bind9-dnsutils netcat-openbsd openssh-client openssh-server     # clients of the network, and a server
 )
 [ "${1:-}" != long ] || packages+=(qemu-system-x86 e2fsprogs          # a virtual machine of its own

@@ -248,3 +248,33 @@ func TestInspection_JVM(t *testing.T) {
 		}
 	}
 }
+
+// TestInspection_Chromium: the browser trusts the gateway once the user's store has the authority, by the words of
+// docs/NETWORK.md, and no sooner.
+func TestInspection_Chromium(t *testing.T) {
+	if os.Getenv("AGENTSAFE_TEST_LONG") == "" {
+		t.Skip("probe AGENTSAFE_TEST_LONG: not set, and the client takes its time")
+	}
+	need(t, "chromium", "certutil")
+	page, err := os.ReadFile("../../docs/NETWORK.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	trust := regexp.MustCompile("`(certutil [^`]*)`").FindAllStringSubmatch(string(page), -1)
+	if len(trust) != 2 {
+		t.Fatalf("the page has %d commands of certutil, want two", len(trust))
+	}
+	trustWorld(t)
+	lines, _ := inspection(t)
+	box.MustRun(t, ctl(t), "profile", "install", profileFile(t, inspectedRules()))
+	configure(t, append([]string{`selectable = ["net"]`}, lines...)...)
+	browser := strings.ReplaceAll(browse, "--ignore-certificate-errors ", "")
+	script := "export HOME=$PWD; " + browser + "https://example.com/x | grep world: && echo too soon; mkdir -p $HOME/.pki/nssdb; " + trust[0][1] + " && " + trust[1][1] + " && " +
+		browser + "https://example.com/x; " + browser + "https://example.com/secret"
+	for _, r := range ctlRoutes(t, "net") {
+		const want = `(?s)^<html>.*world: example.com /x\n.*does not cover this method or path`
+		if got := r.run(t, box.TempDir(t), script); !regexp.MustCompile(want).MatchString(got.Stdout) || strings.Contains(got.Stdout, "too soon") {
+			t.Errorf("%s: want %s\n%v", r.name, want, got)
+		}
+	}
+}
