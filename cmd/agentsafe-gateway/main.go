@@ -66,9 +66,9 @@ func run() error {
 type descriptors struct {
 	config, task, log, control *os.File
 	refused                    *os.File // nil where the kernel tells of no refused packets
-	sockets, execs             *os.File // nil where it can't be told whose a connection is
+	execs                      *os.File // nil where it can't be told whose a connection is
 	authority, authorityKey    *os.File // nil where TLS is never inspected
-	tcp, dns, dnstcp           []*os.File
+	tcp, dns, dnstcp, diag     []*os.File
 }
 
 // inherited takes the descriptors over, and refuses to go on with less than a gateway needs.
@@ -89,8 +89,8 @@ func inherited(names string) (*descriptors, error) {
 			d.control = f
 		case "refused":
 			d.refused = f
-		case "sockets":
-			d.sockets = f
+		case "diag":
+			d.diag = append(d.diag, f)
 		case "execs":
 			d.execs = f
 		case "authority":
@@ -134,7 +134,7 @@ func (d *descriptors) prepare() (*gateway.Gateway, gateway.Sockets, error) {
 	if err != nil {
 		return nil, s, err
 	}
-	if s, err = d.served(); err != nil {
+	if s, err = d.sockets(); err != nil {
 		return nil, s, err
 	}
 	return g, s, confine.Process()
@@ -167,8 +167,8 @@ func (d *descriptors) trust(c *wire.Config) (t gateway.Trust, err error) {
 	return t, nil
 }
 
-func (d *descriptors) served() (s gateway.Sockets, err error) {
-	s.TCP, s.Refused, s.Sockets, s.Execs = d.tcp, d.refused, d.sockets, d.execs
+func (d *descriptors) sockets() (s gateway.Sockets, err error) {
+	s.TCP, s.Refused, s.Diag, s.Execs = d.tcp, d.refused, d.diag, d.execs
 	for _, f := range d.dns {
 		p, err := net.FilePacketConn(f)
 		if err != nil {

@@ -30,9 +30,10 @@ type Sockets struct {
 	Control *net.UnixListener // of the host; nil for none
 	// Refused tells of packets that the rules refuse by themselves ([netns.OpenRefusedLog]); nil for none.
 	Refused *os.File
-	// Sockets answers questions about sockets ([netns.OpenSocketDiag]), and Execs has a line for each command of the
-	// container ([wire.Origin]); nil for none, then the log does not say whose a connection is.
-	Sockets, Execs *os.File
+	// Diag are two sockets that answer questions about sockets ([netns.OpenSocketDiag]), and Execs has a line for each
+	// command of the container ([wire.Origin]); without them the log does not say whose a connection is.
+	Diag  []*os.File
+	Execs *os.File
 }
 
 // Gateway is one running gateway.
@@ -140,7 +141,7 @@ func (g *Gateway) Run(ctx context.Context, s Sockets) error {
 	if s.Refused != nil {
 		go (&refusedPackets{g: g, seen: map[refusedPacket]time.Time{}}).watch(ctx, s.Refused)
 	}
-	g.origins = newOrigins(s.Sockets, s.Execs)
+	g.origins = newOrigins(s.Diag, s.Execs)
 	defer g.origins.close()
 	g.log.add(Event{Event: "start"})
 	<-ctx.Done()

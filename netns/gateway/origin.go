@@ -26,26 +26,37 @@ import (
 type origins struct {
 	mu     sync.Mutex
 	socket int      // of NETLINK_SOCK_DIAG in the container's namespace
+	dumps  int      // likewise, for questions with many answers; -1 once there were too many
 	file   *os.File // lines of wire.Origin, to which the runtime appends; its position is what has been read
 	part   []byte   // of a line that is not complete
 	known  map[uint64]wire.Origin
 	buf    [8 << 10]byte
 }
 
+// maxAnswers bounds the datagrams of one answer: a task may have any number of sockets with one port (SO_REUSEPORT), and
+// looking through them is not at its own cost. After that nobody is told any more who asks for names.
+const maxAnswers = 16
+
 // maxOrigins bounds the commands that are remembered. Each has an engine's request behind it.
 const maxOrigins = 16384
 
-// newOrigins takes both files over; nil without one of them.
-func newOrigins(socket, file *os.File) *origins {
-	if socket == nil || file == nil {
+// newOrigins takes the files over, the first two of which are sockets; nil without them.
+func newOrigins(sockets []*os.File, file *os.File) *origins {
+	const wanted = 2
+	if len(sockets) != wanted || file == nil {
 		return nil
 	}
-	fd, err := takeFD(socket)
-	if err != nil || unix.SetNonblock(fd, true) != nil {
-		file.Close()
-		return nil
+	var fds [wanted]int
+	for i, f := range sockets {
+		var err error
+		if fds[i], err = takeFD(f); err == nil {
+			err = unix.SetNonblock(fds[i], true) // whoever made it need not have
+		}
+		if err != nil {
+			return nil // what is open is closed with the process, which goes on without
+		}
 	}
-	return &origins{socket: fd, file: file, known: map[uint64]wire.Origin{}}
+	return &origins{socket: fds[0], dumps: fds[1], file: file, known: map[uint64]wire.Origin{}}
 }
 
 func (o *origins) close() {
@@ -55,22 +66,35 @@ func (o *origins) close() {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	unix.Close(o.socket)
+	o.endDumps()
 	o.file.Close()
 	o.socket = -1
 }
 
 // connection returns who has made the socket of a connection from client to server, as the task sees them.
 func (o *origins) connection(client, server netip.AddrPort) (wire.Origin, bool) {
-	return o.find(client, func() []uint64 { return o.ask(question(unix.IPPROTO_TCP, client, server, 0)) })
+	return o.find(client, func() []uint64 { return o.ask(o.socket, question(unix.IPPROTO_TCP, client, server, 0)) })
 }
 
 // datagram returns who has made the socket that a datagram came from. Where it was sent to is not known, since the rules
 // have redirected it, so all sockets with that port are asked for: if they are of several commands, it is nobody's.
 func (o *origins) datagram(client netip.AddrPort) (wire.Origin, bool) {
-	return o.find(client, func() []uint64 {
-		own := o.ask(question(unix.IPPROTO_UDP, netip.AddrPortFrom(netip.IPv4Unspecified(), client.Port()), netip.AddrPort{}, unix.NLM_F_DUMP))
-		return append(own, o.ask(question(unix.IPPROTO_UDP, netip.AddrPortFrom(netip.IPv6Unspecified(), client.Port()), netip.AddrPort{}, unix.NLM_F_DUMP))...)
+	return o.find(client, func() (groups []uint64) {
+		for _, any := range [...]netip.Addr{netip.IPv4Unspecified(), netip.IPv6Unspecified()} {
+			q := question(unix.IPPROTO_UDP, netip.AddrPortFrom(any, client.Port()), netip.AddrPort{}, unix.NLM_F_DUMP)
+			groups = append(groups, o.ask(o.dumps, q)...)
+		}
+		return groups
 	})
+}
+
+// endDumps gives up the socket for questions with many answers: what the kernel still has to say would be taken for the
+// answer to the next one.
+func (o *origins) endDumps() {
+	if o.dumps >= 0 {
+		unix.Close(o.dumps)
+		o.dumps = -1
+	}
 }
 
 // identify looks for who has made a session's connection, once, and not for a line that would not be written.
@@ -195,12 +219,12 @@ func question(protocol byte, client, server netip.AddrPort, flags uint16) []byte
 }
 
 // ask returns the control groups of the sockets in an answer, which is there when the request has been sent.
-func (o *origins) ask(request []byte) (groups []uint64) {
-	if _, err := sendFD(o.socket, request); err != nil {
+func (o *origins) ask(socket int, request []byte) (groups []uint64) {
+	if _, err := sendFD(socket, request); err != nil {
 		return nil
 	}
-	for {
-		n, from, err := unix.Recvfrom(o.socket, o.buf[:], unix.MSG_DONTWAIT)
+	for range maxAnswers {
+		n, from, err := unix.Recvfrom(socket, o.buf[:], unix.MSG_DONTWAIT)
 		if err != nil {
 			return groups
 		}
@@ -222,10 +246,12 @@ func (o *origins) ask(request []byte) (groups []uint64) {
 				groups = append(groups, g)
 			}
 		}
-		if done {
+		if done || len(messages) == 1 && messages[0].Header.Flags&unix.NLM_F_MULTI == 0 {
 			return groups
 		}
 	}
+	o.endDumps()
+	return nil
 }
 
 // groupOf reads the control group of one struct inet_diag_msg, 0 if it has none.

@@ -6,6 +6,7 @@ import (
 	"net/netip"
 	"os"
 	"path/filepath"
+	"syscall"
 	"testing"
 
 	"golang.org/x/sys/unix"
@@ -15,9 +16,13 @@ import (
 
 // TestOrigins: the kernel tells the control group of a socket, and the file whose that is; a line counts once it is complete.
 func TestOrigins(t *testing.T) {
-	fd, err := unix.Socket(unix.AF_NETLINK, unix.SOCK_RAW|unix.SOCK_CLOEXEC, unix.NETLINK_SOCK_DIAG)
-	if err != nil {
-		t.Fatal(err)
+	var diag []*os.File
+	for range 2 {
+		fd, err := unix.Socket(unix.AF_NETLINK, unix.SOCK_RAW|unix.SOCK_CLOEXEC, unix.NETLINK_SOCK_DIAG)
+		if err != nil {
+			t.Fatal(err)
+		}
+		diag = append(diag, os.NewFile(uintptr(fd), "diag"))
 	}
 	path := filepath.Join(t.TempDir(), "origins")
 	write := func(text string) {
@@ -35,11 +40,13 @@ func TestOrigins(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	o := newOrigins(os.NewFile(uintptr(fd), "diag"), file)
+	o := newOrigins(diag, file)
 	if o == nil {
 		t.Fatal("no origins")
 	}
 	defer o.close()
+	var held []net.PacketConn
+	var last, lastServer netip.AddrPort
 	for _, family := range []struct{ tcp, udp, address string }{{"tcp4", "udp4", "127.0.0.1:0"}, {"tcp6", "udp6", "[::1]:0"}} {
 		l, err := net.Listen(family.tcp, family.address)
 		if err != nil {
@@ -53,7 +60,8 @@ func TestOrigins(t *testing.T) {
 		}
 		defer c.Close()
 		client, server := addrPortOf(c.LocalAddr()), addrPortOf(l.Addr())
-		groups := o.ask(question(unix.IPPROTO_TCP, client, server, 0))
+		last, lastServer = client, server
+		groups := o.ask(o.socket, question(unix.IPPROTO_TCP, client, server, 0))
 		if len(groups) != 1 || groups[0] == 0 {
 			t.Fatalf("the groups of a connection: %v", groups)
 		}
@@ -82,6 +90,28 @@ func TestOrigins(t *testing.T) {
 		}
 		if who, ok := o.connection(client, netip.AddrPortFrom(server.Addr(), 1)); ok {
 			t.Errorf("a connection that isn't there is of %+v", who)
+		}
+	}
+	// A task with a great many sockets of one port does not get them all looked through, and hides no connection by that.
+	reuse := net.ListenConfig{Control: func(_, _ string, c syscall.RawConn) error {
+		return c.Control(func(fd uintptr) { unix.SetsockoptInt(int(fd), unix.SOL_SOCKET, unix.SO_REUSEPORT, 1) }) //nolint:errcheck // binding fails then
+	}}
+	var many netip.AddrPort
+	for at := "127.0.0.1:0"; len(held) < 200*maxAnswers; at = many.String() {
+		u, err := reuse.ListenPacket(t.Context(), "udp4", at)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer u.Close()
+		held = append(held, u)
+		many = u.LocalAddr().(*net.UDPAddr).AddrPort() //nolint:forcetypeassert // of UDP
+	}
+	if _, ok := o.datagram(many); ok || o.dumps >= 0 {
+		t.Errorf("a datagram of one of %d sockets is somebody's: %v, %d", len(held), ok, o.dumps)
+	}
+	if last.IsValid() {
+		if _, ok := o.connection(last, lastServer); !ok {
+			t.Error("a connection is nobody's any more")
 		}
 	}
 	var none *origins

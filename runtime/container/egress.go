@@ -165,9 +165,7 @@ func (c *Container) startGateway(ns *os.File, policy *Policy, others []podMember
 	if g.diag, err = c.noteInit(ns); err != nil {
 		return err
 	}
-	if g.diag != nil {
-		defer g.diag.Close()
-	}
+	defer closeFiles(g.diag)
 	if linked {
 		g.ns = ns
 		if g.cgroup, rules.CgroupID, err = gatewayCgroup(); err != nil {

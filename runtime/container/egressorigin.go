@@ -36,11 +36,11 @@ func cgroupID(dir string) uint64 {
 }
 
 // noteInit writes down whose the connections of the container's first process are, and opens what the gateway asks about
-// sockets with; nil where the host has no cgroup2 for the container. The caller closes it.
-func (c *Container) noteInit(ns *os.File) (*os.File, error) {
+// sockets with; none where the host has no cgroup2 for the container. The caller closes it.
+func (c *Container) noteInit(ns *os.File) ([]*os.File, error) {
 	group := c.socketGroup()
 	if group == 0 {
-		return nil, nil //nolint:nilnil // nothing tells whose a socket is
+		return nil, nil
 	}
 	if err := appendOrigin(c.dir, &wire.Origin{Cgroup: group, Container: c.id, Exec: wire.FirstProcess}); err != nil {
 		return nil, err
