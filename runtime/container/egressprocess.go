@@ -22,7 +22,6 @@ import (
 	"github.com/agentsafe/agentsafe/netns/gateway/wire"
 	"github.com/agentsafe/agentsafe/profiles"
 	"github.com/agentsafe/agentsafe/runtime/rootless"
-	"github.com/agentsafe/agentsafe/runtime/timerslack"
 )
 
 const (
@@ -90,34 +89,26 @@ func (g *gatewayProcess) start() error {
 		closeFiles(files)
 		return err
 	}
-	attr := &os.ProcAttr{
-		Dir: "/", Files: append([]*os.File{null, null, null}, files...),
-		Env: []string{"LISTEN_FDNAMES=" + strings.Join(names, ":"), "GOMEMLIMIT=" + strconv.Itoa(gatewayMemoryBytes), gatewayCollect},
-		Sys: sys,
-	}
-	var process *os.Process
-	spawn := func() (err error) {
-		process, err = os.StartProcess("/proc/self/fd/"+strconv.Itoa(at), []string{gatewayProgram, g.c.id}, attr)
-		return err
-	}
+	env := []string{"LISTEN_FDNAMES=" + strings.Join(names, ":"), "GOMEMLIMIT=" + strconv.Itoa(gatewayMemoryBytes), gatewayCollect}
+	var within func(func() error) error
 	if g.ns != nil {
-		err = netns.Within(g.ns, func() error { return timerslack.Children(spawn) })
-	} else {
-		err = timerslack.Children(spawn)
+		within = func(f func() error) error { return netns.Within(g.ns, f) }
 	}
+	process, err := startProgram("/proc/self/fd/"+strconv.Itoa(at), []string{gatewayProgram, g.c.id}, env,
+		append([]*os.File{null, null, null}, files...), sys, within)
 	// Its end of the socket pair among them: otherwise nobody here would see it end.
 	closeFiles(files)
 	if err != nil {
 		return explainGateway(err)
 	}
-	go process.Wait() //nolint:errcheck // a short-lived parent leaves that to init
-	err = g.admit(process.Pid, parent)
+	err = g.admit(process.pid, parent)
 	if err == nil {
-		err = g.record(process.Pid)
+		err = g.record(process.pid)
 	}
 	if err != nil {
-		process.Kill() //nolint:errcheck // gone is what we want
+		process.kill()
 	}
+	go process.wait() // a short-lived parent leaves that to init
 	return err
 }
 

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"net"
 	"os"
-	"os/exec"
 	"strconv"
 	"syscall"
 	"time"
@@ -14,7 +13,6 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/agentsafe/agentsafe/runtime/supervise/wire"
-	"github.com/agentsafe/agentsafe/runtime/timerslack"
 )
 
 // How long the monitor may take: to start, to answer, and to finish (a commit of a transaction, a signature).
@@ -26,7 +24,7 @@ const (
 
 // monitor is the monitor program that this process has started.
 type monitor struct {
-	cmd      *exec.Cmd
+	process  *program
 	conn     *net.UnixConn
 	launched bool
 }
@@ -42,16 +40,21 @@ func (r *Runtime) startMonitor() (*monitor, error) {
 		return nil, err
 	}
 	defer theirs.Close()
-	cmd := exec.Command(r.opts.Monitor) //nolint:noctx // it lives as long as the container
+	null, err := os.OpenFile(os.DevNull, os.O_RDWR|unix.O_CLOEXEC, 0)
+	if err != nil {
+		ours.Close()
+		return nil, fmt.Errorf("open %s: %w", os.DevNull, err)
+	}
+	defer null.Close()
 	// A session of its own: a signal to the engine's or the terminal's process group is not for it. Nothing of the
 	// caller's environment, descriptors or directory is kept, so that it holds nothing busy.
-	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
-	cmd.Env, cmd.Dir, cmd.Stdin = []string{"GOMAXPROCS=2", "GOGC=25"}, "/", theirs
-	if err := timerslack.Children(cmd.Start); err != nil {
+	process, err := startProgram(r.opts.Monitor, []string{r.opts.Monitor}, []string{"GOMAXPROCS=2", "GOGC=25"},
+		[]*os.File{theirs, null, null}, &syscall.SysProcAttr{Setsid: true}, nil)
+	if err != nil {
 		ours.Close()
 		return nil, err
 	}
-	return &monitor{cmd: cmd, conn: ours}, nil
+	return &monitor{process: process, conn: ours}, nil
 }
 
 func packetPair() (ours *net.UnixConn, theirs *os.File, err error) {
@@ -70,14 +73,14 @@ func packetPair() (ours *net.UnixConn, theirs *os.File, err error) {
 	return conn.(*net.UnixConn), theirs, nil //nolint:forcetypeassert // a unix socket it is
 }
 
-func (m *monitor) pid() int { return m.cmd.Process.Pid }
+func (m *monitor) pid() int { return m.process.pid }
 
 // stop ends the monitor of a creation that has failed.
 func (m *monitor) stop() {
 	m.conn.Close()
-	m.cmd.Process.Kill() //nolint:errcheck // gone is what we want
+	m.process.kill()
 	if !m.launched {
-		m.cmd.Wait() //nolint:errcheck // likewise
+		m.process.wait()
 	}
 }
 
@@ -100,7 +103,7 @@ func (m *monitor) launch(cr *creation) error {
 	}
 	m.launched = true
 	m.conn.Close()
-	go m.cmd.Wait() //nolint:errcheck // a creator that stays must not keep a zombie
+	go m.process.wait() // a creator that stays must not keep a zombie
 	return nil
 }
 
