@@ -61,6 +61,8 @@ func TestCost(t *testing.T) {
 		fmt.Println("squid         not installed: integration/deps.sh bench brings it")
 	}
 	compare(t, paths, "9443", "9444", bytesEach)
+	fmt.Println("\nTLS, and the world is behind a link of 10 Gb/s (a token bucket): what is lost there is lost by the processors alone")
+	behindLink(t, paths, "9444", bytesEach)
 	fmt.Println()
 	if os.Getenv("AGENTSAFE_BENCH_NETWORK") == "relay" {
 		return

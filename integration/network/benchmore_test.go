@@ -36,6 +36,29 @@ func startHelloServers(t *testing.T, bytesEach int64) {
 	}
 }
 
+// behindLink compares throughput where the network is the bottleneck, as it is nearly everywhere: without a link, client,
+// server and gateway share the processors, and what one of them uses the others lack.
+func behindLink(t *testing.T, paths []benchPath, streams string, bytesEach int64) {
+	t.Helper()
+	box.MustRun(t, "tc", "-n", worldName, "qdisc", "add", "dev", "w0", "root", "tbf", "rate", "10gbit", "burst", "8mb", "latency", "20ms")
+	defer box.MustRun(t, "tc", "-n", worldName, "qdisc", "del", "dev", "w0", "root")
+	const turns = 7
+	rate := make([][]float64, len(paths))
+	for range turns {
+		for i, p := range paths {
+			rate[i] = append(rate[i], throughput(t, p.dial, streams, bytesEach))
+		}
+	}
+	fmt.Print("throughput   ")
+	for i, p := range paths {
+		fmt.Printf(" %s %7.0f MB/s", p.name, median(rate[i])*1e-6)
+		if i > 0 {
+			fmt.Printf(" (x %.2f)", median(rate[i])/median(rate[0]))
+		}
+	}
+	fmt.Println()
+}
+
 // afterHello is a listener whose connections have said something.
 type afterHello struct{ net.Listener }
 
