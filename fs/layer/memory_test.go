@@ -24,7 +24,7 @@ func TestMemory(t *testing.T) {
 	b := newBenchWith(t, start, inMemory())
 	before := content(t, b.view())
 	n, dir, done := b.begin()
-	fill(t, dir+"/big", 15*mib, 17*mib)
+	fill(t, dir+"/big", 15*mib, 16*mib)
 	must(t, os.Remove(dir+"/big"))
 	write(t, dir, map[string]string{"a": "2", "new/f": "n"})
 	must(t, os.RemoveAll(dir+"/d"))
