@@ -7,7 +7,7 @@ packages=(
   gcc libc6-dev make git ca-certificates pkg-config libseccomp-dev   # build
   runc crun docker.io containerd podman conmon                       # peers and engines
   docker-compose buildah catatonit                                   # what people drive them with
-  containernetworking-plugins iptables nftables iproute2 uidmap slirp4netns  # their networks
+  containernetworking-plugins iptables nftables iproute2 uidmap slirp4netns passt # their networks
   busybox-static mmdebstrap                                          # images without a registry
   strace qemu-user-static                                            # faults injected, arm64 emulated
   e2fsprogs umoci                                                     # quotas of layers, layers in images
