@@ -11,7 +11,7 @@ import (
 )
 
 // suites are the packages whose subject is the kernel, systemd, or a whole container; AGENTSAFE_TEST_VM_ONLY names some of
-// them, with commas between.
+// them, with commas between, each with = and a regular expression of its tests if not all are wanted.
 func suites() []suite {
 	all := []suite{
 		{dir: "runtime/cgroup"},
@@ -32,7 +32,17 @@ func suites() []suite {
 	if only == "" {
 		return all
 	}
-	return slices.DeleteFunc(all, func(s suite) bool { return !slices.Contains(strings.Split(only, ","), s.dir) })
+	var out []suite
+	for name := range strings.SplitSeq(only, ",") {
+		dir, run, chosen := strings.Cut(name, "=")
+		if i := slices.IndexFunc(all, func(s suite) bool { return s.dir == dir }); i >= 0 {
+			if chosen {
+				all[i].run = run
+			}
+			out = append(out, all[i])
+		}
+	}
+	return out
 }
 
 // TestSystemdCgroupV2 runs the suites on Debian's kernel with systemd and pure cgroup v2.
