@@ -59,9 +59,9 @@ func (p *resourcePlan) memory(in *specs.LinuxResources) error {
 		return nil
 	}
 	const f = "linux.resources.memory."
-	set(&p.out.Memory, m.Limit)
-	set(&p.out.MemoryReservation, m.Reservation)
-	set(&p.out.MemorySwap, m.Swap)
+	setNumber(&p.out.Memory, m.Limit)
+	setNumber(&p.out.MemoryReservation, m.Reservation)
+	setNumber(&p.out.MemorySwap, m.Swap)
 	set(&p.out.OomKillDisable, m.DisableOOMKiller)
 	set(&p.out.MemoryCheckBeforeUpdate, m.CheckBeforeUpdate)
 	if m.Swappiness != nil {
@@ -102,11 +102,15 @@ func (p *resourcePlan) cpu(in *specs.LinuxResources) error {
 		return nil
 	}
 	const f = "linux.resources.cpu."
-	set(&p.out.CpuShares, c.Shares)
-	set(&p.out.CpuQuota, c.Quota)
-	set(&p.out.CpuPeriod, c.Period)
-	set(&p.out.CpuRtRuntime, c.RealtimeRuntime)
-	set(&p.out.CpuRtPeriod, c.RealtimePeriod)
+	if c.Idle == nil {
+		setNumber(&p.out.CpuShares, c.Shares)
+	} else {
+		set(&p.out.CpuShares, c.Shares) // an idle cgroup takes none: 0 clears them
+	}
+	setNumber(&p.out.CpuQuota, c.Quota)
+	setNumber(&p.out.CpuPeriod, c.Period)
+	setNumber(&p.out.CpuRtRuntime, c.RealtimeRuntime)
+	setNumber(&p.out.CpuRtPeriod, c.RealtimePeriod)
 	if c.Burst != nil {
 		p.out.CpuBurst = c.Burst
 	}
@@ -117,7 +121,7 @@ func (p *resourcePlan) cpu(in *specs.LinuxResources) error {
 		p.out.CpuQuota = -1
 	}
 	if c.Shares != nil {
-		p.out.CpuWeight = cgroups.ConvertCPUSharesToCgroupV2Value(*c.Shares)
+		p.out.CpuWeight = cgroups.ConvertCPUSharesToCgroupV2Value(p.out.CpuShares)
 	}
 	if p.host.Unified && (p.out.CpuRtRuntime != 0 || p.out.CpuRtPeriod != 0) {
 		return unsupportedField(f+"realtimeRuntime", "cgroup v2 has no realtime bandwidth")
@@ -253,8 +257,8 @@ func (p *resourcePlan) blockIO(in *specs.LinuxResources) error {
 		return nil
 	}
 	const f = "linux.resources.blockIO."
-	set(&p.out.BlkioWeight, b.Weight)
-	set(&p.out.BlkioLeafWeight, b.LeafWeight)
+	setNumber(&p.out.BlkioWeight, b.Weight)
+	setNumber(&p.out.BlkioLeafWeight, b.LeafWeight)
 	used := p.out.BlkioWeight != 0 || p.out.BlkioLeafWeight != 0
 	if len(b.WeightDevice) > 0 {
 		p.out.BlkioWeightDevice = nil
@@ -424,6 +428,13 @@ func (p *resourcePlan) unified(in *specs.LinuxResources) error {
 // set assigns *from if there is one.
 func set[T any](to, from *T) {
 	if from != nil {
+		*to = *from
+	}
+}
+
+// setNumber is set for limits of which 0 is unset. An update of Docker names all of them, with 0 for those that stay.
+func setNumber[T int64 | uint64 | uint16](to, from *T) {
+	if from != nil && *from != 0 {
 		*to = *from
 	}
 }

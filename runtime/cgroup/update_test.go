@@ -18,6 +18,7 @@ func TestSet(t *testing.T) {
 	g := testGroup(t, &specs.LinuxResources{
 		Memory: &specs.LinuxMemory{Limit: new(int64(64 << 20))},
 		Pids:   &specs.LinuxPids{Limit: new(int64(64))},
+		CPU:    &specs.LinuxCPU{Quota: new(int64(50000)), Period: new(uint64(100000))},
 	})
 	memory := "memory.limit_in_bytes"
 	if host.Unified {
@@ -33,6 +34,10 @@ func TestSet(t *testing.T) {
 			"memory raised", "memory", memory, "134217728",
 			specs.LinuxResources{Memory: &specs.LinuxMemory{Limit: new(int64(128 << 20))}},
 		},
+		{"0 is no change, as Docker's update names what stays", "memory", memory, "134217728", specs.LinuxResources{
+			Memory: &specs.LinuxMemory{Limit: new(int64(0)), Reservation: new(int64(0)), Swap: new(int64(256 << 20))},
+			CPU:    &specs.LinuxCPU{Shares: new(uint64(0)), Quota: new(int64(0)), Period: new(uint64(0))},
+		}},
 		{"the rest stays", "pids", "pids.max", "max", specs.LinuxResources{CPU: &specs.LinuxCPU{Shares: new(uint64(100))}}},
 		{"cpu idle", "cpu", "cpu.idle", "1", specs.LinuxResources{CPU: &specs.LinuxCPU{Shares: new(uint64(0)), Idle: new(int64(1))}}},
 	} {
@@ -44,8 +49,8 @@ func TestSet(t *testing.T) {
 			t.Errorf("%s: %s = %q, want %q", tt.name, tt.file, got, tt.want)
 		}
 	}
-	if got := g.State().Cgroup.Memory; got != 128<<20 {
-		t.Errorf("memory in the state: %d", got)
+	if got := g.State().Cgroup; got.Memory != 128<<20 || got.CpuQuota != 50000 || got.CpuPeriod != 100000 {
+		t.Errorf("in the state: memory %d, quota %d, period %d", got.Memory, got.CpuQuota, got.CpuPeriod)
 	}
 }
 
