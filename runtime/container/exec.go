@@ -363,7 +363,7 @@ func (c *Container) spawnExec(o *ExecOptions, process *specs.Process, pidfd *os.
 	for _, f := range o.ExtraFiles {
 		don.Add(f)
 	}
-	plan.PreserveFDs, plan.NullStdio = len(o.ExtraFiles), streams.nulls
+	plan.PreserveFDs, plan.NullStdio, plan.PipeStdio = len(o.ExtraFiles), streams.nulls, streams.pipes
 	plan.ConsoleFD = don.Add(o.ConsoleSocket)
 	if l := c.detail.Policy.Listener; l != nil && o.program == "" { // a hook is not the listener's
 		conn, err := l.donate(&plan, don, c.processState(StatusRunning))

@@ -28,7 +28,7 @@ func (cr *creation) planInit() (*initproc.Create, *initproc.Donation, error) {
 	if err != nil {
 		return nil, nil, err
 	}
-	process.PreserveFDs, process.NullStdio = len(cr.o.ExtraFiles), cr.stdio.nulls
+	process.PreserveFDs, process.NullStdio, process.PipeStdio = len(cr.o.ExtraFiles), cr.stdio.nulls, cr.stdio.pipes
 	process.ConsoleFD = don.Add(cr.o.ConsoleSocket)
 	cr.policy.apply(&process)
 	if l := cr.policy.Listener; l != nil {

@@ -3,6 +3,8 @@ package container
 import (
 	"os"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/agentsafe/agentsafe/fs/rootfs"
 	"github.com/agentsafe/agentsafe/runtime/initproc"
 )
@@ -12,9 +14,9 @@ import (
 // (TestAttack_ModeOfHostDevice). It gets the null device of the container, and where that is none, the host's by a mount
 // through which nothing of the node can be changed.
 type stdio struct {
-	// nulls has a bit for each stream that is the null device.
-	nulls uint
-	null  *os.File
+	// nulls has a bit for each stream that is the null device, pipes for each that is a pipe.
+	nulls, pipes uint
+	null         *os.File
 }
 
 // donate hands three streams over; nil is the null device.
@@ -28,6 +30,8 @@ func (s *stdio) donate(don *initproc.Donation, streams ...*os.File) error {
 				}
 			}
 			f, s.nulls = s.null, s.nulls|1<<i
+		} else if isPipe(f) {
+			s.pipes |= 1 << i
 		}
 		don.Add(f)
 	}
@@ -38,4 +42,9 @@ func (s *stdio) close() {
 	if s.null != nil {
 		s.null.Close()
 	}
+}
+
+func isPipe(f *os.File) bool {
+	var st unix.Stat_t
+	return unix.Fstat(int(f.Fd()), &st) == nil && st.Mode&unix.S_IFMT == unix.S_IFIFO
 }

@@ -65,6 +65,8 @@ type Process struct {
 	DefaultSignals []int
 	// NullStdio has a bit for each standard stream that is the null device: it becomes the container's own, if that is one.
 	NullStdio uint
+	// PipeStdio has a bit for each standard stream that is a pipe: it becomes the user's.
+	PipeStdio uint
 	// ConsoleFD is a connected unix socket that gets the master of the terminal; Terminal needs it.
 	ConsoleFD int
 

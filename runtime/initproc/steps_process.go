@@ -17,6 +17,7 @@ func planProcess(p *Program, in *Process) {
 			p.words(r.Cur, r.Max), imm(0))
 	}
 	planLabels(p, in)
+	planOwnPipes(p, in)
 	// Before the ids change: afterwards the paths of the ruleset might not be reachable.
 	planLandlockRuleset(p, in)
 	cwd := planEnterCwd(p, in)
@@ -37,6 +38,20 @@ func planProcess(p *Program, in *Process) {
 	planLookPath(p, in)
 	if in.Umask != 0 {
 		p.call("set process.user.umask", unix.SYS_UMASK, imm(int(in.Umask)))
+	}
+}
+
+// planOwnPipes gives the user the pipes that are its standard streams, as runc does: by the names /dev/stdout and /dev/stderr,
+// which images of servers have for their logs, they are opened anew. Files and terminals of the host keep their owner. A
+// pipe whose owner has no id in the user namespace stays as it is.
+func planOwnPipes(p *Program, in *Process) {
+	if in.Terminal || in.UID == 0 {
+		return
+	}
+	for fd := range 3 {
+		if in.PipeStdio&(1<<fd) != 0 {
+			p.call("set owner of standard stream", unix.SYS_FCHOWN, imm(fd), imm(int(in.UID)), imm(-1)).ignore(unix.EROFS, unix.EINVAL, unix.EPERM)
+		}
 	}
 }
 
