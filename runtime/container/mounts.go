@@ -53,6 +53,9 @@ func openSources(plan []rootfs.Mount, bundle *os.File) (sources, error) {
 func donateMounts(plan []rootfs.Mount, src sources, root *os.File, d *initproc.Donation, opened *[]*os.File) ([]initproc.Mount, error) {
 	out := make([]initproc.Mount, 0, len(plan))
 	for i := range plan {
+		if err := refuseOverProc(&plan[i], src[i]); err != nil {
+			return nil, fmt.Errorf("mounts[%d]: %w", i, err)
+		}
 		m := initproc.Mount{Mount: plan[i], TreeFD: initproc.None}
 		if s := src[i]; s != nil {
 			m.TreeFD = d.Add(s.Tree)
@@ -73,6 +76,28 @@ func donateMounts(plan []rootfs.Mount, src sources, root *os.File, d *initproc.D
 		out = append(out, m)
 	}
 	return out, nil
+}
+
+// refuseOverProc refuses, under every profile, what would answer in the kernel's place, as runc does: on /proc stands proc
+// itself, and below it nothing but the files that lxcfs and its like make for a container.
+func refuseOverProc(m *rootfs.Mount, src *rootfs.Source) error {
+	name, below := strings.CutPrefix(m.Destination, "/proc")
+	if !below || name != "" && name[0] != '/' || !m.Bind && (m.Type == "proc" || m.Type == "sysfs") {
+		return nil
+	}
+	switch name {
+	case "":
+		var st unix.Statfs_t
+		if src != nil && unix.Fstatfs(int(src.Tree.Fd()), &st) == nil && st.Type == unix.PROC_SUPER_MAGIC {
+			return nil
+		}
+		return fmt.Errorf("%q cannot be mounted on /proc, it is not of type proc: %w", m.Source, unix.EPERM)
+	case "/cpuinfo", "/diskstats", "/meminfo", "/stat", "/swaps", "/uptime", "/loadavg", "/slabinfo", "/net/dev",
+		"/sys/kernel/ns_last_pid", "/sys/crypto/fips_enabled":
+		return nil
+	}
+	return fmt.Errorf("%q cannot be mounted on %q, inside /proc, where the kernel answers; allowed are lxcfs's files, such as /proc/meminfo: %w",
+		m.Source, m.Destination, unix.EPERM)
 }
 
 // reopenSources has the child open the sources of bind mounts itself, for programs that expect mounts to be listed in the

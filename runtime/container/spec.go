@@ -139,8 +139,11 @@ func validateSpec(s *specs.Spec) error {
 }
 
 func validateProcess(p *specs.Process) error {
-	if len(p.Args) == 0 || p.Args[0] == "" {
+	if len(p.Args) == 0 {
 		return invalid("process.args", "must not be empty")
+	}
+	if p.Args[0] == "" {
+		return invalid("process.args", `exec: "": executable file not found in $PATH`) // the words that engines look for
 	}
 	if !strings.HasPrefix(p.Cwd, "/") {
 		return invalid("process.cwd", fmt.Sprintf("%q is not an absolute path", p.Cwd))

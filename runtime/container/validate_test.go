@@ -292,3 +292,39 @@ func TestOpenSourcesRefusesIDMap(t *testing.T) {
 		t.Errorf("got %v", err)
 	}
 }
+
+// What stands on proc answers in the kernel's place: proc alone may, and files as lxcfs makes them below it.
+func TestRefuseOverProc(t *testing.T) {
+	open := func(path string) *rootfs.Source { return &rootfs.Source{Tree: openPath(t, path)} }
+	folder, proc := open(t.TempDir()), open("/proc")
+	for _, tt := range []struct {
+		destination, kind string
+		src               *rootfs.Source
+		refused           bool
+	}{
+		{"/proc", "bind", folder, true},
+		{"/proc", "bind", proc, false},
+		{"/proc", "proc", nil, false},
+		{"/proc", "tmpfs", nil, true},
+		{"/proc/version", "bind", folder, true},
+		{"/proc/sys/kernel", "tmpfs", nil, true},
+		{"/proc/meminfo", "bind", folder, false},
+		{"/processes", "bind", folder, false},
+		{"/host/proc", "bind", proc, false},
+	} {
+		m := rootfs.Mount{Destination: tt.destination, Type: tt.kind, Source: "source", Bind: tt.src != nil}
+		if err := refuseOverProc(&m, tt.src); (err != nil) != tt.refused {
+			t.Errorf("%s on %s: %v", tt.kind, tt.destination, err)
+		}
+	}
+}
+
+func openPath(t *testing.T, path string) *os.File {
+	t.Helper()
+	f, err := os.Open(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { f.Close() })
+	return f
+}
