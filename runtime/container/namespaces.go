@@ -148,6 +148,10 @@ func (n *namespaces) add(ns *specs.LinuxNamespace, index int) error {
 		if err != nil {
 			return fmt.Errorf("linux.namespaces[%d].path: %w", index, err)
 		}
+		if k.kind == specs.UserNamespace && isOwnUserNamespace(f) {
+			f.Close()
+			return invalid(fmt.Sprintf("linux.namespaces[%d].path", index), ns.Path+" is the user namespace of the runtime itself, which the kernel lets nobody join again (leave it out)")
+		}
 		n.joined[k.kind] = f
 		if k.kind == specs.PIDNamespace {
 			n.pid = f
@@ -169,6 +173,16 @@ func openNamespace(path string, flag int) (*os.File, error) {
 		return nil, fmt.Errorf("%s is not a namespace of this type: %w", path, unix.EINVAL)
 	}
 	return f, nil
+}
+
+// isOwnUserNamespace reports whether f is where the caller is already: setns(2) refuses it.
+func isOwnUserNamespace(f *os.File) bool {
+	own, err := os.Stat("/proc/self/ns/user")
+	if err != nil {
+		return false
+	}
+	its, err := f.Stat()
+	return err == nil && os.SameFile(own, its)
 }
 
 // joins lists what the child enters, in order.

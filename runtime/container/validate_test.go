@@ -328,3 +328,16 @@ func openPath(t *testing.T, path string) *os.File {
 	t.Cleanup(func() { f.Close() })
 	return f
 }
+
+// To wait for a child that the kernel does not let into its own user namespace would be to wait for ever.
+func TestOpenNamespacesRefusesOwnUserNamespace(t *testing.T) {
+	s := goodSpec()
+	s.Linux.Namespaces = append(s.Linux.Namespaces, specs.LinuxNamespace{Type: specs.UserNamespace, Path: "/proc/self/ns/user"})
+	n, err := openNamespaces(s, nil)
+	if err == nil {
+		n.close()
+	}
+	if err == nil || !strings.Contains(err.Error(), "user namespace of the runtime itself") {
+		t.Errorf("got %v", err)
+	}
+}
