@@ -13,7 +13,7 @@ import (
 // dockerRows are options of `docker run`, and operations on containers.
 func dockerRows() []row {
 	var out []row
-	for _, list := range [][]row{dockerProcess(), dockerFiles(), dockerNetwork(), dockerPrivileges(), dockerLimits(), dockerOperations(), dockerMore()} {
+	for _, list := range [][]row{dockerProcess(), dockerFiles(), dockerNetwork(), dockerPrivileges(), dockerLimits(), dockerOperations(), dockerMore(), dockerScripts()} {
 		out = append(out, list...)
 	}
 	return out
