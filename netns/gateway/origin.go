@@ -80,8 +80,8 @@ func (o *origins) connection(client, server netip.AddrPort) (wire.Origin, bool) 
 // have redirected it, so all sockets with that port are asked for: if they are of several commands, it is nobody's.
 func (o *origins) datagram(client netip.AddrPort) (wire.Origin, bool) {
 	return o.find(client, func() (groups []uint64) {
-		for _, any := range [...]netip.Addr{netip.IPv4Unspecified(), netip.IPv6Unspecified()} {
-			q := question(unix.IPPROTO_UDP, netip.AddrPortFrom(any, client.Port()), netip.AddrPort{}, unix.NLM_F_DUMP)
+		for _, family := range [...]netip.Addr{netip.IPv4Unspecified(), netip.IPv6Unspecified()} {
+			q := question(unix.IPPROTO_UDP, netip.AddrPortFrom(family, client.Port()), netip.AddrPort{}, unix.NLM_F_DUMP)
 			groups = append(groups, o.ask(o.dumps, q)...)
 		}
 		return groups

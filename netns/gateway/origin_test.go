@@ -45,7 +45,6 @@ func TestOrigins(t *testing.T) {
 		t.Fatal("no origins")
 	}
 	defer o.close()
-	var held []net.PacketConn
 	var last, lastServer netip.AddrPort
 	for _, family := range []struct{ tcp, udp, address string }{{"tcp4", "udp4", "127.0.0.1:0"}, {"tcp6", "udp6", "[::1]:0"}} {
 		l, err := net.Listen(family.tcp, family.address)
@@ -70,7 +69,7 @@ func TestOrigins(t *testing.T) {
 			t.Fatal(err)
 		}
 		defer u.Close()
-		asker := u.LocalAddr().(*net.UDPAddr).AddrPort() //nolint:forcetypeassert // of UDP
+		asker := u.LocalAddr().(*net.UDPAddr).AddrPort()
 		if family.tcp == "tcp4" {
 			if who, ok := o.connection(client, server); ok {
 				t.Errorf("nobody has said whose it is, and it is %+v", who)
@@ -92,7 +91,23 @@ func TestOrigins(t *testing.T) {
 			t.Errorf("a connection that isn't there is of %+v", who)
 		}
 	}
-	// A task with a great many sockets of one port does not get them all looked through, and hides no connection by that.
+	floodDatagrams(t, o)
+	if last.IsValid() {
+		if _, ok := o.connection(last, lastServer); !ok {
+			t.Error("a connection is nobody's any more")
+		}
+	}
+	var none *origins
+	if _, ok := none.connection(netip.MustParseAddrPort("127.0.0.1:1"), netip.MustParseAddrPort("127.0.0.1:2")); ok {
+		t.Error("without a socket nobody is known")
+	}
+	none.close()
+}
+
+// floodDatagrams opens a great many sockets with one port, which are not all looked through.
+func floodDatagrams(t *testing.T, o *origins) {
+	t.Helper()
+	var held []net.PacketConn
 	reuse := net.ListenConfig{Control: func(_, _ string, c syscall.RawConn) error {
 		return c.Control(func(fd uintptr) { unix.SetsockoptInt(int(fd), unix.SOL_SOCKET, unix.SO_REUSEPORT, 1) }) //nolint:errcheck // binding fails then
 	}}
@@ -104,19 +119,9 @@ func TestOrigins(t *testing.T) {
 		}
 		defer u.Close()
 		held = append(held, u)
-		many = u.LocalAddr().(*net.UDPAddr).AddrPort() //nolint:forcetypeassert // of UDP
+		many = u.LocalAddr().(*net.UDPAddr).AddrPort()
 	}
 	if _, ok := o.datagram(many); ok || o.dumps >= 0 {
 		t.Errorf("a datagram of one of %d sockets is somebody's: %v, %d", len(held), ok, o.dumps)
 	}
-	if last.IsValid() {
-		if _, ok := o.connection(last, lastServer); !ok {
-			t.Error("a connection is nobody's any more")
-		}
-	}
-	var none *origins
-	if _, ok := none.connection(netip.MustParseAddrPort("127.0.0.1:1"), netip.MustParseAddrPort("127.0.0.1:2")); ok {
-		t.Error("without a socket nobody is known")
-	}
-	none.close()
 }
