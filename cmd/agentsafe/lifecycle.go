@@ -111,7 +111,6 @@ func (a *app) create(ctx context.Context, args []string) error {
 	if err := a.enter(id); err != nil {
 		return err
 	}
-	prefault()
 	rt, err := a.runtime()
 	if err != nil {
 		return err

@@ -1,3 +1,8 @@
+// Where the caller's cgroup allows fewer processors, the Go runtime would read /proc/self/mountinfo to find out, which is long
+// on a host of many containers, for a program that keeps none of them busy.
+//
+//go:debug containermaxprocs=0
+//go:debug updatemaxprocs=0
 package main
 
 import (
@@ -13,7 +18,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/agentsafe/agentsafe/runtime/container"
-	"github.com/agentsafe/agentsafe/runtime/timerslack"
+	"github.com/agentsafe/agentsafe/runtime/entry"
 )
 
 // version and commit are set by the linker.
@@ -25,7 +30,8 @@ type exitError struct{ status int }
 func (e *exitError) Error() string { return fmt.Sprintf("exit status %d", e.status) }
 
 func main() {
-	timerslack.Restore()
+	entry.Restore()
+	prefault()
 	// A process that lives for milliseconds never earns back what a collection costs; the limit is for the one that
 	// stays (run, exec, events).
 	debug.SetGCPercent(-1)

@@ -34,7 +34,6 @@ func (a *app) runContainer(ctx context.Context, args []string) error {
 	if err := a.enter(id); err != nil {
 		return err
 	}
-	prefault()
 	var arriving *signals
 	if !*detach {
 		arriving = collectSignals()

@@ -13,7 +13,7 @@ import (
 	"github.com/opencontainers/runtime-spec/specs-go"
 
 	"github.com/agentsafe/agentsafe/integration/harness"
-	"github.com/agentsafe/agentsafe/runtime/timerslack"
+	"github.com/agentsafe/agentsafe/runtime/entry"
 )
 
 // TestTimerSlack: agentsafe sets it for a thread of its own; what it starts has what the caller had. Which thread starts
@@ -45,7 +45,7 @@ func TestTimerSlack(t *testing.T) {
 	}, exact(0, "^("+strings.TrimSpace(string(own))+"\n){"+strconv.Itoa(4*turns)+"}$"))
 }
 
-// TestMonitorThread: the program under test was linked with package timerslack's entry, and its first thread has been
+// TestMonitorThread: the program under test was linked with package entry, and its first thread has been
 // given back what it had.
 func TestMonitorThread(t *testing.T) {
 	_, ours := harness.Peers(t)
@@ -65,7 +65,7 @@ func TestMonitorThread(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	monitor := strconv.FormatInt(timerslack.Monitor.Nanoseconds(), 10)
+	monitor := strconv.FormatInt(entry.Monitor.Nanoseconds(), 10)
 	var slacks []string
 	for _, task := range tasks {
 		data, err := os.ReadFile("/proc/" + task.Name() + "/timerslack_ns")
@@ -79,6 +79,6 @@ func TestMonitorThread(t *testing.T) {
 		slacks = append(slacks, slack)
 	}
 	if !slices.Contains(slacks, monitor) {
-		t.Errorf("no thread has the slack of the Go runtime's monitor, %v: %v", timerslack.Monitor, slacks)
+		t.Errorf("no thread has the slack of the Go runtime's monitor, %v: %v", entry.Monitor, slacks)
 	}
 }

@@ -17,7 +17,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/agentsafe/agentsafe/fs/thread"
-	"github.com/agentsafe/agentsafe/runtime/timerslack"
+	"github.com/agentsafe/agentsafe/runtime/entry"
 )
 
 func hasEarlyHooks(h *specs.Hooks) bool {
@@ -110,7 +110,7 @@ func runHook(ctx context.Context, h *specs.Hook, state *specs.State) error {
 	cmd.Stdout, cmd.Stderr = &output, &output
 	// A grandchild that keeps the pipe open must not hold the container up.
 	cmd.WaitDelay = time.Second
-	timerslack.Restore()
+	entry.Restore()
 	err = cmd.Run()
 	if ctx.Err() != nil {
 		return context.Cause(ctx)

@@ -12,7 +12,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/agentsafe/agentsafe/fs/rootfs"
-	"github.com/agentsafe/agentsafe/runtime/timerslack"
+	"github.com/agentsafe/agentsafe/runtime/entry"
 )
 
 // idmapSources maps the owners of the bind mounts that ask for it. The sources are detached copies, so that the mounts
@@ -70,7 +70,7 @@ func NewUserNamespace(uid, gid []syscall.SysProcIDMap) (*os.File, error) {
 	// The tracer is a thread.
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
-	timerslack.Restore()
+	entry.Restore()
 	proc, err := os.StartProcess("/proc/self/exe", []string{"agentsafe:userns"}, &os.ProcAttr{
 		Env: []string{},
 		Sys: &syscall.SysProcAttr{

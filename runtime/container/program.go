@@ -9,7 +9,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/agentsafe/agentsafe/runtime/timerslack"
+	"github.com/agentsafe/agentsafe/runtime/entry"
 )
 
 // program is a process of ours that goes on when the operation that has started it is over.
@@ -34,7 +34,7 @@ func startProgram(path string, args, env []string, files []*os.File, sys *syscal
 	}
 	p := &program{}
 	start := func() error {
-		return timerslack.Children(func() (err error) {
+		return entry.Children(func() (err error) {
 			p.pid, _, err = syscall.StartProcess(path, args, attr)
 			return err
 		})

@@ -16,7 +16,7 @@ import (
 	specs "github.com/opencontainers/runtime-spec/specs-go"
 
 	"github.com/agentsafe/agentsafe/profiles"
-	"github.com/agentsafe/agentsafe/runtime/timerslack"
+	"github.com/agentsafe/agentsafe/runtime/entry"
 )
 
 // RecordingsDir holds what was recorded of containers whose administrator allowed it, one file for each name.
@@ -132,7 +132,7 @@ func (c *Container) watch(rec *Recording, pid int, process *specs.Process) error
 	// Nothing of the caller's is kept, so that it holds no pipe of an engine's open; a signal to the terminal is not for it.
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
 	cmd.Env, cmd.Dir, cmd.Stdin, cmd.Stdout = []string{"GOMAXPROCS=2", "GOGC=50"}, "/", in, w
-	err = timerslack.Children(cmd.Start)
+	err = entry.Children(cmd.Start)
 	w.Close()
 	if err != nil {
 		return fmt.Errorf("start recorder: %w", err)

@@ -18,7 +18,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/agentsafe/agentsafe/fs/replace"
-	"github.com/agentsafe/agentsafe/runtime/timerslack"
+	"github.com/agentsafe/agentsafe/runtime/entry"
 )
 
 // Start says how CRIU's process comes into being.
@@ -57,7 +57,7 @@ func run(ctx context.Context, o *Options, args []string, s *Start) error {
 	cmd := exec.CommandContext(ctx, o.program(), args...)
 	cmd.ExtraFiles, cmd.SysProcAttr, cmd.Dir = s.Files, s.Attr, "/"
 	var out []byte
-	err := timerslack.Children(func() (err error) {
+	err := entry.Children(func() (err error) {
 		out, err = cmd.CombinedOutput()
 		return err
 	})

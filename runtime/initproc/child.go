@@ -11,7 +11,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/agentsafe/agentsafe/runtime/timerslack"
+	"github.com/agentsafe/agentsafe/runtime/entry"
 )
 
 // reaper waits for one child of this process, once; os.Process would do the same, but its first use in a program clones
@@ -66,7 +66,7 @@ func start(path, name string, files []*os.File, sys *syscall.SysProcAttr) (*reap
 		attr.Files = append(attr.Files, fd)
 	}
 	var pid int
-	err := timerslack.Children(func() (err error) {
+	err := entry.Children(func() (err error) {
 		pid, _, err = syscall.StartProcess(path, []string{name}, attr)
 		return err
 	})

@@ -8,7 +8,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/agentsafe/agentsafe/runtime/timerslack"
+	"github.com/agentsafe/agentsafe/runtime/entry"
 )
 
 // Enter describes how a process of an ordinary user becomes root of a user namespace: in its place, with its number,
@@ -70,7 +70,7 @@ func (in *Enter) Exec() error {
 		return err
 	}
 	defer exe.Close()
-	err = timerslack.Children(func() error {
+	err = entry.Children(func() error {
 		return unix.Exec("/proc/self/fd/"+strconv.Itoa(int(exe.Fd())), []string{"agentsafe:enter"}, []string{})
 	})
 	return fmt.Errorf("execute the program that enters the user namespace: %w", err)

@@ -10,7 +10,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/agentsafe/agentsafe/runtime/timerslack"
+	"github.com/agentsafe/agentsafe/runtime/entry"
 	"github.com/agentsafe/agentsafe/shim/cmdline"
 )
 
@@ -22,7 +22,7 @@ const shimProgram = "agentsafe-shim"
 
 // Main runs the program with its arguments and returns the exit status. version and commit are the build's.
 func Main(args []string, version, commit string) int {
-	timerslack.Restore()
+	entry.Restore()
 	err := run(args, version, commit)
 	switch {
 	case err == nil, errors.Is(err, flag.ErrHelp):
@@ -89,6 +89,6 @@ func handOver(args []string) error {
 	if err != nil {
 		return err
 	}
-	err = timerslack.Children(func() error { return unix.Exec(path, args, os.Environ()) })
+	err = entry.Children(func() error { return unix.Exec(path, args, os.Environ()) })
 	return fmt.Errorf("execute %s: %w", path, err)
 }

@@ -15,7 +15,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/agentsafe/agentsafe/runtime/timerslack"
+	"github.com/agentsafe/agentsafe/runtime/entry"
 	"github.com/agentsafe/agentsafe/shim/bundle"
 	"github.com/agentsafe/agentsafe/shim/cmdline"
 	"github.com/agentsafe/agentsafe/shim/socket"
@@ -125,7 +125,7 @@ func (c *command) spawn(f *os.File, path string, h *handler) (int, error) {
 		Sys: &syscall.SysProcAttr{Setpgid: true},
 	}
 	var pid int
-	err = timerslack.Children(func() (err error) {
+	err = entry.Children(func() (err error) {
 		pid, _, err = syscall.StartProcess(shim, argv, attr)
 		return err
 	})

@@ -1,4 +1,4 @@
-package timerslack
+package entry
 
 import (
 	"errors"

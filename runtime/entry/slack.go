@@ -1,4 +1,4 @@
-package timerslack
+package entry
 
 import (
 	"runtime"
@@ -8,15 +8,15 @@ import (
 )
 
 // Monitor is the slack of the Go runtime's monitor thread in a program that is linked with -E (see the package's
-// documentation): what it sleeps for itself when nothing happens.
+// documentation): what it sleeps of its own when nothing happens.
 const Monitor = 10 * time.Millisecond
 
-// inherited is what the program was started with, in nanoseconds; entry writes it. 0: entry has not run.
+// inherited is what the program was started with, in nanoseconds; start writes it. 0: start has not run.
 var inherited uint64 //nolint:gochecknoglobals // written before there is a heap
 
-// entry is the program's entry point: it stores the slack in inherited, sets Monitor, and jumps to the runtime's.
-// Nothing in Go calls it.
-func entry() //nolint:unused // by the linker it is
+// start is the program's entry point: it stores the slack in inherited, sets Monitor, maps the program, and jumps to the
+// runtime's. Nothing in Go calls it.
+func start() //nolint:unused // by the linker it is
 
 // Inherited is the timer slack that the program was started with, 0 if it was not changed since.
 func Inherited() time.Duration { return time.Duration(inherited) } //nolint:gosec // nanoseconds, far below 2^63
