@@ -40,8 +40,12 @@ func program(name string) (string, error) {
 		return "", err
 	}
 	recipe := ""
-	for _, file := range []string{"integration/attacks/" + name + "/main.go", "go.sum"} {
-		data, err := os.ReadFile(filepath.Join(repo, file))
+	files, err := filepath.Glob(filepath.Join(repo, "integration/attacks", name, "*.go"))
+	if err != nil {
+		return "", err
+	}
+	for _, file := range append(files, filepath.Join(repo, "go.sum")) {
+		data, err := os.ReadFile(file)
 		if err != nil {
 			return "", err
 		}

@@ -84,7 +84,7 @@ func checklist() []section {
 			{"system calls that a kernel does not have", "integration/kernels TestWithout, TestMemoryPolicyWithout"},
 			{"another kernel, systemd, pure cgroup v2", "integration/vm TestSystemdCgroupV2"},
 			{"many callers at once", "integration/races TestOneID, TestManyIDs, TestDeleteDuringExec, TestKillDuringCreate, TestFreezeDuringExec"},
-			{"a crash at any step of create, start, exec and delete, and of the shim", "integration/attacks TestCrash_Kill, TestCrash_Error; integration/shim TestCrash_Shim, TestError_Shim"},
+			{"a crash at any step of create, start, exec, delete, checkpoint and restore, of CRIU, and of the shim", "integration/attacks TestCrash_Kill, TestCrash_Error, TestCrash_Criu; integration/shim TestCrash_Shim, TestError_Shim"},
 		}},
 	}
 }

@@ -122,6 +122,11 @@ func TestAttack_ImagesOfAnother(t *testing.T) {
 	if _, err := OpenImages(dir); err == nil {
 		t.Error("images that everybody can write to are taken")
 	}
+	// Logs are written, and a script executed, in the other directory: nothing is started there.
+	o := &Options{Program: "/bin/true", Images: t.TempDir(), Work: dir}
+	if err := Run(t.Context(), o, o.common("dump"), Start{}); err == nil || !strings.Contains(err.Error(), "directory of logs") {
+		t.Errorf("logs where everybody can write: %v", err)
+	}
 	if os.Geteuid() == 0 {
 		if err := os.Chmod(dir, 0o755); err != nil {
 			t.Fatal(err)

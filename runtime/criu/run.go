@@ -35,6 +35,15 @@ type Start struct {
 // Run runs CRIU with the arguments of a plan and waits for it. It is started by the calling thread, whose namespaces it
 // inherits.
 func Run(ctx context.Context, o *Options, args []string, s Start) error {
+	if o.Work != "" {
+		// CRIU writes its log there by a name that somebody else could have made a link, and executes our script
+		// (TestAttack_ImagesOfAnother).
+		work, err := openOwn("directory of logs", o.Work)
+		if err != nil {
+			return err
+		}
+		work.Close()
+	}
 	if s.Namespaces == nil {
 		return run(ctx, o, args, &s)
 	}
@@ -61,6 +70,11 @@ func run(ctx context.Context, o *Options, args []string, s *Start) error {
 		out, err = cmd.CombinedOutput()
 		return err
 	})
+	if err != nil && cmd.Process != nil && cmd.ProcessState == nil {
+		// It could not be waited for, and may be at work: what it makes must not come after what undoes it.
+		cmd.Process.Kill() //nolint:errcheck // gone is what we want
+		cmd.Process.Wait() //nolint:errcheck // likewise
+	}
 	if err == nil {
 		return nil
 	}
@@ -117,21 +131,23 @@ const metaFile = "agentsafe.json"
 
 // OpenImages opens a directory of images. One that somebody else owns or can write to is refused: who writes images says
 // what runs, as whom and with which rights. The caller closes it.
-func OpenImages(dir string) (*os.File, error) {
+func OpenImages(dir string) (*os.File, error) { return openOwn("images", dir) }
+
+func openOwn(what, dir string) (*os.File, error) {
 	f, err := os.OpenFile(dir, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
 	if err != nil {
-		return nil, fmt.Errorf("open images: %w", err)
+		return nil, fmt.Errorf("open %s: %w", what, err)
 	}
 	var st unix.Stat_t
 	err = unix.Fstat(int(f.Fd()), &st)
 	const othersWrite = 0o022
 	if err == nil && (int(st.Uid) != os.Geteuid() || st.Mode&othersWrite != 0) {
-		err = fmt.Errorf("it belongs to uid %d, mode %04o, and images say what runs: want a directory of uid %d that nobody else can write to: %w",
+		err = fmt.Errorf("it belongs to uid %d, mode %04o, and what is there says what runs: want a directory of uid %d that nobody else can write to: %w",
 			st.Uid, st.Mode&0o7777, os.Geteuid(), unix.EPERM)
 	}
 	if err != nil {
 		f.Close()
-		return nil, fmt.Errorf("open images %q: %w", dir, err)
+		return nil, fmt.Errorf("open %s %q: %w", what, dir, err)
 	}
 	return f, nil
 }

@@ -13,7 +13,7 @@ import (
 
 func main() {
 	if len(os.Args) < 2 {
-		fmt.Fprintln(os.Stderr, "usage: intruder chroot FILE | peek FILE | fds | caps | hold | listen SOCKET")
+		fmt.Fprintln(os.Stderr, "usage: intruder chroot FILE | peek FILE | fds | caps | hold | listen SOCKET | criu STEP ARGS")
 		os.Exit(2)
 	}
 	var err error
@@ -28,6 +28,8 @@ func main() {
 		err = caps()
 	case "hold":
 		err = hold()
+	case "criu":
+		err = criu(os.Args[2], os.Args[3:])
 	case "listen":
 		err = listen(os.Args[2])
 	default:
