@@ -9,6 +9,7 @@ import (
 	specs "github.com/opencontainers/runtime-spec/specs-go"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/encoding/protowire"
 	"google.golang.org/protobuf/types/known/anypb"
 
 	"github.com/agentsafe/agentsafe/shim/wire"
@@ -66,6 +67,18 @@ func TestParsePodRefuses(t *testing.T) {
 
 func FuzzParsePod(f *testing.F) {
 	f.Add([]byte(message(1, wire.Builder(nil).String(1, "/p"))))
+	options := wire.Builder(nil)
+	for kind := range protowire.Number(6) {
+		options = options.Number(kind+1, uint64(kind))
+	}
+	ids := wire.Builder(nil).Number(1, 0).Number(2, 1<<32).Number(3, 1<<63)
+	userns := wire.Builder(nil).Number(1, 3).Bytes(2, ids).Bytes(3, ids)
+	f.Add([]byte(message(2, wire.Builder(nil).Bytes(2, wire.Builder(nil).Bytes(1, options.Bytes(5, userns))))))
+	f.Add([]byte(message(1, wire.Builder(nil).Bytes(3, wire.Builder(nil).String(1, "kernel.core_pattern").String(2, "|/x")).Bytes(3, wire.Builder(nil)))))
+	f.Add([]byte(message(1, wire.Builder(nil).String(1, "../../system.slice:x:y"))))
+	f.Add([]byte(wire.Builder(nil).String(2, "a\nb").Bytes(4, wire.Builder(nil).String(1, "::1%x").String(2, strings.Repeat("a.", 200)).String(3, "\x00"))))
+	f.Add([]byte(wire.Builder(nil).Bytes(8, wire.Builder{0xa, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 1})))
+	f.Add([]byte(wire.Builder{0x12, 0x80, 0x80, 0x80, 0x80, 0x10, 0x41}))
 	f.Fuzz(func(t *testing.T, data []byte) {
 		p, err := parsePod(podAny(data))
 		if err != nil || len(data) == 0 {

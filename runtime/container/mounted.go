@@ -57,7 +57,7 @@ func parseMounts(text string) []hostMount {
 		// 36 35 98:0 /mnt1 /mnt2 rw,noatime master:1 - ext3 /dev/root rw
 		const device, root, at, least = 2, 3, 4, 5
 		mount, filesystem, found := strings.Cut(line, " - ")
-		fields := strings.Fields(mount)
+		fields := strings.Split(mount, " ") // names may have whatever else is a space
 		kind, _, _ := strings.Cut(filesystem, " ")
 		if found && len(fields) > least {
 			out = append(out, hostMount{fields[device], unescapeMount(fields[root]), unescapeMount(fields[at]), kind})

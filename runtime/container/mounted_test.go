@@ -2,6 +2,7 @@ package container
 
 import (
 	"reflect"
+	"strings"
 	"testing"
 
 	"github.com/agentsafe/agentsafe/profiles"
@@ -48,4 +49,24 @@ garbage
 			t.Errorf("%q is %q, and back %q", path, got, unescapeMount(got))
 		}
 	}
+}
+
+// FuzzMounts: names of mount points are whatever somebody has called a directory.
+func FuzzMounts(f *testing.F) {
+	f.Add("/srv/a b", "/etc", "proc")
+	f.Add("/a\\040b", "/ - ", "x - y")
+	f.Add("/\n", "/\v\u00a0", "x")
+	f.Fuzz(func(t *testing.T, at, root, kind string) {
+		if got := unescapeMount(escapeMount(at)); got != at {
+			t.Errorf("%q comes back as %q", at, got)
+		}
+		if at == "" || at[0] != '/' || root == "" || root[0] != '/' || kind == "" || strings.ContainsAny(kind, " \n") {
+			return
+		}
+		line := "1 2 8:1 " + escapeMount(root) + " " + escapeMount(at) + " rw shared:1 - " + kind + " src rw\n"
+		all := parseMounts(line)
+		if len(all) != 1 || all[0] != (hostMount{"8:1", root, at, kind}) {
+			t.Errorf("%q gives %+v", line, all)
+		}
+	})
 }
