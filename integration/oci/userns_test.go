@@ -33,6 +33,14 @@ func TestJoinedUserNamespace(t *testing.T) {
 			d.Must(t, "exec", c, "sh", "-c", "test $(cat /proc/self/uid_map | tr -s ' ' | cut -d' ' -f4) = 70000 && test -d /proc/1 && test \"$(cat /proc/1/comm)\" = sleep")
 		}
 		r := d.Do(t, "exec", second.ID, "sh", "-c", "readlink /proc/1/ns/user >/tmp/ns; hostname; id -u; mount -t tmpfs x /tmp 2>&1; true")
+		// What belongs to the namespace above can't be joined from there: an error, and no wait for a child that has ended.
+		third := d.RunSpec(t, func(s *specs.Spec) {
+			inUserNS(fmt.Sprintf("/proc/%d/ns/user", d.State(t, first.ID).Pid))(s)
+			s.Linux.Namespaces = slices.DeleteFunc(s.Linux.Namespaces, func(n specs.LinuxNamespace) bool { return n.Type == specs.NetworkNamespace })
+			s.Linux.Namespaces = append(s.Linux.Namespaces, specs.LinuxNamespace{Type: specs.NetworkNamespace, Path: "/proc/1/ns/net"})
+			s.Process.Args = []string{"true"}
+		})
+		r.Stdout += fmt.Sprintln("joined what is above:", third.Exit == 0)
 		d.Must(t, "kill", second.ID, "KILL")
 		r.Stdout = strings.ReplaceAll(r.Stdout, second.ID, "ID")
 		return r

@@ -348,6 +348,7 @@ func (cr *creation) spawn(context.Context) error {
 		cr.c.removeHostMounts() //nolint:errcheck // the first error is the one to report
 	})
 	if cr.ns.unshare != 0 {
+		child.Close() // as long as it is open the end of a child that could not join is not seen
 		if err := kid.WaitFork(); err != nil {
 			return fmt.Errorf("init: %w", err)
 		}
