@@ -2,6 +2,7 @@ package profiles
 
 import (
 	"reflect"
+	"slices"
 	"strings"
 	"testing"
 
@@ -118,6 +119,30 @@ func TestPlanProcess_NoNewPrivs(t *testing.T) {
 		}
 		if noted := len(notes) == 1 && strings.Contains(notes[0].String(), "noNewPrivileges"); noted != (c.in != c.want) {
 			t.Errorf("packs %v, asked for %v: notes %v", c.packs, c.in, notes)
+		}
+	}
+}
+
+// TestPlanProcess_Root: an exec by root in another user's container names the bounding set alone. It has what root would
+// have without no_new_privs, unless the engine asks for that itself; somebody else has nothing.
+func TestPlanProcess_Root(t *testing.T) {
+	few := []string{"CAP_CHOWN", "CAP_SETUID"}
+	for _, c := range []struct {
+		name string
+		in   specs.Process
+		want []string
+	}{
+		{"root", specs.Process{}, few},
+		{"root, no_new_privs asked for", specs.Process{NoNewPrivileges: true}, nil},
+		{"somebody else", specs.Process{User: specs.User{UID: 1000}}, nil},
+	} {
+		c.in.Capabilities = &specs.LinuxCapabilities{Bounding: append([]string{"CAP_NET_RAW"}, few...)}
+		out, _, err := PlanProcess(&c.in, agent())
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := out.Capabilities; !slices.Equal(got.Effective, c.want) || !slices.Equal(got.Permitted, c.want) || !slices.Equal(got.Bounding, few) {
+			t.Errorf("%s: %+v", c.name, got)
 		}
 	}
 }

@@ -25,6 +25,7 @@ func PlanProcess(in *specs.Process, p *Profile) (*specs.Process, []Note, error) 
 	if p.NoNewPrivs() && !out.NoNewPrivileges {
 		out.NoNewPrivileges = true
 		notes = append(notes, Note{Rule: "noNewPrivileges", Text: "turned on: set-id programs run without their rights", Routine: true})
+		raiseForRoot(in, out.Capabilities)
 	}
 	env, more := p.planEnvironment(in.Env)
 	out.Env, notes = env, append(notes, more...)
@@ -32,6 +33,16 @@ func PlanProcess(in *specs.Process, p *Profile) (*specs.Process, []Note, error) 
 		return nil, nil, err
 	}
 	return &out, notes, nil
+}
+
+// raiseForRoot gives root what it is bounded by. Docker names no other set for an exec by root (-u 0) in a container of
+// another user, since execve(2) makes them of the bounding one; under no_new_privs, which the profile has turned on and not
+// the engine, it does not. c is within the profile already.
+func raiseForRoot(in *specs.Process, c *specs.LinuxCapabilities) {
+	if in.User.UID != 0 || c == nil || len(in.Capabilities.Effective) > 0 || len(in.Capabilities.Permitted) > 0 {
+		return
+	}
+	c.Effective, c.Permitted = slices.Clone(c.Bounding), slices.Clone(c.Bounding)
 }
 
 // PlanExec is [PlanProcess] for a process that joins a container: what the spec's first process was judged for together

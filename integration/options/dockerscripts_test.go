@@ -62,6 +62,8 @@ $D exec -i $N cat <r | cmp - r; echo $?; tar -c r | $D cp - $N:/tmp; echo $?; $D
 		scripted("`--user app`, `exec --user app`, the standard streams by name (/dev/stdout, /dev/stderr, /proc/self/fd)", `^a\nd\nxa\nd\nx`, `
 s='echo a >/dev/stdout; echo b >/dev/stderr; echo c >/proc/self/fd/2; exec 3>/dev/fd/1; echo d >&3; head -c 1 /dev/stdin'
 echo x | $D run --rm -i --runtime $RT -u app $IMG sh -c "$s"; $D run -d --runtime $RT --name $N $IMG sleep 1000 >/dev/null; echo x | $D exec -i -u app $N sh -c "$s"`),
+		scripted("`--user app`, `exec --user 0`: root may what root may", `^0 0\n`, `
+$D run -d --user app --runtime $RT --name $N $IMG sleep 1000 >/dev/null; $D exec -u 0 $N sh -c 'touch /f && chown app /f && chown 0:0 /f && stat -c "%u %g" /f; su app -c "id -u"'`),
 		scripted("`--pids-limit 0`, `-1`, `1`", `^max\n0\nmax\n0\n`, `
 for n in 0 -1 1; do $D run --rm --runtime $RT --pids-limit $n $IMG sh -c 'cat /sys/fs/cgroup/pids/pids.max 2>/dev/null || cat /sys/fs/cgroup/pids.max'; echo $?; done`),
 		failing(scripted("an empty command", "", "exec $D run --rm --runtime $RT $IMG ''"), "no such program", `executable file not found`),
