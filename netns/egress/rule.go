@@ -157,8 +157,9 @@ func (r *Rule) cutPath(text, scheme string) (string, error) {
 			return "", fmt.Errorf("the path %q is seen in plain HTTP, and in TLS that is inspected: write http:// or https://", clip(path))
 		}
 	}
-	if strings.ContainsAny(path, "?#%\\ ") || strings.Contains(path, "/.") {
-		return "", fmt.Errorf("path %q: want a plain prefix without escapes, dots at the start of a segment, or a query", clip(path))
+	// A path that is below none is not below itself, and would be a rule that nothing meets.
+	if _, ok := decodePath(path); !ok || strings.ContainsAny(path, "?#%\\ ") || strings.Contains(path, "/.") {
+		return "", fmt.Errorf("path %q: want a plain prefix without escapes, control characters, dots at the start of a segment, or a query", clip(path))
 	}
 	r.path = path
 	return target, nil
