@@ -160,22 +160,27 @@ func explainClone(err error) error {
 // Go lets a child that waits for the host continue.
 func (c *Child) Go() error {
 	if _, err := c.sync.Write([]byte{1}); err != nil {
-		if f := c.Pending(); f != nil {
-			return f
-		}
-		return fmt.Errorf("continue init: %w", err)
+		return c.unheard("continue init", err)
 	}
 	return nil
+}
+
+// unheard explains why the child could not be told something: what it has reported, or that it has ended.
+func (c *Child) unheard(what string, err error) error {
+	if f := c.Pending(); f != nil {
+		return f
+	}
+	if errors.Is(err, unix.EPIPE) || errors.Is(err, unix.ECONNRESET) {
+		return c.ended()
+	}
+	return fmt.Errorf("%s: %w", what, err)
 }
 
 // Tell sends what a child with a seccomp listener waits for: the bytes that go with the descriptor. It is called after Go,
 // for an exec after WaitFork.
 func (c *Child) Tell(data []byte) error {
 	if _, err := c.sync.Write(data); err != nil {
-		if f := c.Pending(); f != nil {
-			return f
-		}
-		return fmt.Errorf("tell init of the seccomp listener: %w", err)
+		return c.unheard("tell init of the seccomp listener", err)
 	}
 	return nil
 }

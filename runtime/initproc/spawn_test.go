@@ -198,6 +198,21 @@ func TestSpawnEndsWithItsCreator(t *testing.T) {
 	}
 }
 
+// A child that somebody kills while it waits is told to have ended, and not of a pipe.
+func TestSpawnKilled(t *testing.T) {
+	c, _ := spawn(t, func(*Create, *Donation) {})
+	if err := c.Kill(); err != nil {
+		t.Fatal(err)
+	}
+	poll := []unix.PollFd{{Fd: int32(c.PidFD.Fd()), Events: unix.POLLIN}} //nolint:gosec // descriptors fit
+	if n, err := unix.Poll(poll, 60_000); n != 1 || err != nil {
+		t.Fatal("it lives on:", n, err)
+	}
+	if err := c.Go(); !errors.Is(err, ErrNotExecuted) || !strings.Contains(err.Error(), "killed") {
+		t.Errorf("error %v", err)
+	}
+}
+
 // Start: a caller that connects and dies changes nothing; the next one starts; a third one comes too late.
 func TestSpawnStart(t *testing.T) {
 	dir, err := os.Open(t.TempDir())
