@@ -59,9 +59,16 @@ func TestGateway_Identity(t *testing.T) {
 			}
 		}
 		pid := gatewayOf(t, id)
-		status, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/status")
-		if err != nil {
-			t.Fatal(err)
+		// The gateway comes up beside the task, and confines itself before it reads anything.
+		var status []byte
+		for deadline := time.Now().Add(time.Minute); ; time.Sleep(20 * time.Millisecond) {
+			var err error
+			if status, err = os.ReadFile("/proc/" + strconv.Itoa(pid) + "/status"); err != nil {
+				t.Fatal(err)
+			}
+			if strings.Contains(string(status), "Seccomp:\t2") || time.Now().After(deadline) {
+				break
+			}
 		}
 		kuid := map[*user]string{rick: "265535", solo: "4343"}[u]
 		for _, want := range []string{"Uid:\t" + kuid + "\t" + kuid, "CapPrm:\t0000000000000000", "CapEff:\t0000000000000000", "NoNewPrivs:\t1", "Seccomp:\t2"} {

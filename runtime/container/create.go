@@ -449,7 +449,7 @@ func (cr *creation) place() error {
 // explain prefers what the child reported about its own end to the error that its end caused on this side.
 func (cr *creation) explain(err error) error {
 	if f := cr.c.child.Pending(); f != nil {
-		return fmt.Errorf("init: %w", f)
+		return explainExec(fmt.Errorf("init: %w", f), cr.spec.Process.Args)
 	}
 	return err
 }
@@ -474,7 +474,7 @@ func (cr *creation) hooks(ctx context.Context) error {
 		return err
 	}
 	if err := cr.goOn(); err != nil {
-		return fmt.Errorf("init: %w", err)
+		return explainExec(fmt.Errorf("init: %w", err), cr.spec.Process.Args)
 	}
 	return nil
 }
