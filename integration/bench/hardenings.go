@@ -244,11 +244,11 @@ func measurePairs(measure, over string, sign time.Duration, subjects []*subject,
 	return out, nil
 }
 
-// engineBundle is a bundle as Docker makes one for `run -v FOLDER:/work`: its filter, a folder and three files.
+// engineBundle is a bundle as Docker makes one for `run -v FOLDER:/job`: its filter, a folder and three files.
 func engineBundle(b *harness.Box, rootfs string) (string, error) {
 	dir := filepath.Join(b.Dir, "bundle-engine")
 	spec := harness.DefaultSpec()
-	spec.Root.Path, spec.Process.Args, spec.Process.Cwd = rootfs, []string{"/bin/true"}, "/work"
+	spec.Root.Path, spec.Process.Args, spec.Process.Cwd = rootfs, []string{"/bin/true"}, "/job"
 	spec.Linux.CgroupsPath = b.CgroupParent() + "/bench-hardening"
 	var err error
 	if spec.Linux.Seccomp, err = dockerFilter(spec); err != nil {
@@ -257,10 +257,10 @@ func engineBundle(b *harness.Box, rootfs string) (string, error) {
 	if err := os.MkdirAll(filepath.Join(dir, "work"), 0o755); err != nil {
 		return "", err
 	}
-	binds := map[string]string{"/work": "work", "/etc/resolv.conf": "resolv.conf", "/etc/hosts": "hosts", "/etc/hostname": "hostname"}
-	for _, destination := range []string{"/work", "/etc/resolv.conf", "/etc/hosts", "/etc/hostname"} {
+	binds := map[string]string{"/job": "work", "/etc/resolv.conf": "resolv.conf", "/etc/hosts": "hosts", "/etc/hostname": "hostname"}
+	for _, destination := range []string{"/job", "/etc/resolv.conf", "/etc/hosts", "/etc/hostname"} {
 		source := filepath.Join(dir, binds[destination])
-		if destination != "/work" {
+		if destination != "/job" {
 			if err := os.WriteFile(source, []byte("# for a benchmark\n"), 0o644); err != nil {
 				return "", err
 			}
