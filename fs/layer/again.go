@@ -106,8 +106,7 @@ func (l *Layers) layAgain(w *Workspace, source *os.File) (*os.File, error) {
 	} else if err := errors.Join(w.isSource(source), CheckLower(w.Source)); err != nil {
 		return nil, err
 	}
-	// See openView.
-	if err := l.removeDir(w, workDir(w)+"/work/incompat"); err != nil {
+	if err := l.clearVolatile(w); err != nil {
 		return nil, err
 	}
 	return l.overlay(&stack{w: w, host: host, upper: upperDir(w), work: workDir(w)})

@@ -3,6 +3,7 @@ package layer
 import (
 	"fmt"
 	"os"
+	"path/filepath"
 	"strconv"
 	"strings"
 	"time"
@@ -105,8 +106,7 @@ func (l *Layers) overlayOrCopy(w *Workspace, source *os.File, o *CopyOptions) (*
 	}
 	defer lower.Close()
 	s.host = lower
-	// The attempt has left the mark of a volatile overlay, with which it is mounted once only.
-	if err := l.removeDir(w, workDir(w)+"/work/incompat"); err != nil {
+	if err := l.clearVolatile(w); err != nil { // the attempt has left it
 		return nil, err
 	}
 	return l.overlay(s)
@@ -232,8 +232,7 @@ func (l *Layers) openView(w *Workspace) (*os.File, error) {
 		return nil, err
 	}
 	defer host.Close()
-	// What a volatile overlay leaves so that it is not mounted again after a crash of the machine: State.Boot tells that.
-	if err := l.removeDir(w, workDir(w)+"/work/incompat"); err != nil {
+	if err := l.clearVolatile(w); err != nil {
 		return nil, err
 	}
 	f, err := l.overlay(&stack{w: w, host: host, upper: upperDir(w), work: workDir(w)})
@@ -242,6 +241,12 @@ func (l *Layers) openView(w *Workspace) (*os.File, error) {
 	}
 	defer f.Close()
 	return reopen(f) // a mount's descriptor is O_PATH
+}
+
+// clearVolatile removes the mark that a volatile overlay leaves, so that it is not mounted again after a crash of the
+// machine: State.Boot tells that. Source: overlayfs.rst, "Volatile mount".
+func (l *Layers) clearVolatile(w *Workspace) error {
+	return l.removeDir(w, filepath.Join(workDir(w), "work", "incompat"))
 }
 
 func reopen(f *os.File) (*os.File, error) {

@@ -20,9 +20,7 @@ type program struct {
 }
 
 // startProgram executes the file at path with these descriptors, which stay the caller's; nil is a closed one. within, if
-// not nil, runs what it is given on a thread that is where the process is to be. It is os.StartProcess without that one's
-// first step in a program that has started no process yet, which is to try pidfds out with a child of its own: a
-// millisecond of each create and start.
+// not nil, runs what it is given on a thread that is where the process is to be.
 func startProgram(path string, args, env []string, files []*os.File, sys *syscall.SysProcAttr, within func(func() error) error) (*program, error) {
 	attr := &syscall.ProcAttr{Dir: "/", Env: env, Sys: sys}
 	for _, f := range files {
@@ -33,11 +31,9 @@ func startProgram(path string, args, env []string, files []*os.File, sys *syscal
 		attr.Files = append(attr.Files, fd)
 	}
 	p := &program{}
-	start := func() error {
-		return entry.Children(func() (err error) {
-			p.pid, _, err = syscall.StartProcess(path, args, attr)
-			return err
-		})
+	start := func() (err error) {
+		p.pid, err = entry.StartProcess(path, args, attr)
+		return err
 	}
 	var err error
 	if within != nil {

@@ -219,7 +219,7 @@ func (cr *creation) supervise(context.Context) error {
 	if cr.monitor != nil {
 		if err := cr.monitor.launch(cr); err != nil {
 			// It finds no process if init has failed meanwhile: why, is what init has reported.
-			return explainExec(cr.explain(err), cr.spec.Process.Args)
+			return cr.explain(err)
 		}
 		return cr.pumpInit()
 	}

@@ -2,6 +2,7 @@ package entry
 
 import (
 	"runtime"
+	"syscall"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -34,4 +35,14 @@ func Children(start func() error) error {
 	defer runtime.UnlockOSThread()
 	Restore()
 	return start()
+}
+
+// StartProcess is syscall.StartProcess by [Children]. It is not os.StartProcess, which in a program's first call clones
+// another child to see whether pidfds work, for a millisecond.
+func StartProcess(path string, argv []string, attr *syscall.ProcAttr) (pid int, err error) {
+	err = Children(func() (err error) {
+		pid, _, err = syscall.StartProcess(path, argv, attr)
+		return err
+	})
+	return pid, err
 }

@@ -65,11 +65,7 @@ func start(path, name string, files []*os.File, sys *syscall.SysProcAttr) (*reap
 		}
 		attr.Files = append(attr.Files, fd)
 	}
-	var pid int
-	err := entry.Children(func() (err error) {
-		pid, _, err = syscall.StartProcess(path, []string{name}, attr)
-		return err
-	})
+	pid, err := entry.StartProcess(path, []string{name}, attr)
 	if err != nil {
 		return nil, &os.PathError{Op: "fork/exec", Path: path, Err: err}
 	}

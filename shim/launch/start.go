@@ -96,8 +96,7 @@ func (c *command) launch(path string, h *handler) error {
 	return err
 }
 
-// spawn starts the shim and returns its number. Not by os.StartProcess, which in a program's first call clones another
-// child to see whether pidfds work, for a millisecond.
+// spawn starts the shim and returns its number.
 func (c *command) spawn(f *os.File, path string, h *handler) (int, error) {
 	shim, err := shimPath()
 	if err != nil {
@@ -118,16 +117,11 @@ func (c *command) spawn(f *os.File, path string, h *handler) (int, error) {
 	if h.debug {
 		argv = append(argv, "-debug")
 	}
-	attr := &syscall.ProcAttr{
+	pid, err := entry.StartProcess(shim, argv, &syscall.ProcAttr{
 		Files: []uintptr{null.Fd(), null.Fd(), null.Fd(), f.Fd()},
 		Env:   environment(os.Environ()),
 		// A signal for containerd's process group must not end its containers.
 		Sys: &syscall.SysProcAttr{Setpgid: true},
-	}
-	var pid int
-	err = entry.Children(func() (err error) {
-		pid, _, err = syscall.StartProcess(shim, argv, attr)
-		return err
 	})
 	if err != nil {
 		return 0, fmt.Errorf("start shim: %w", err)
